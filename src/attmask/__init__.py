@@ -1,0 +1,31 @@
+"""Pre-train vision transformers without labels, with attention-guided masking."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attmask.api import load_backbone, pretrain
+    from attmask.masking import Block, High, Hint, Low, Masker, Nothing, Random
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Block",
+    "High",
+    "Hint",
+    "Low",
+    "Masker",
+    "Nothing",
+    "Random",
+    "load_backbone",
+    "pretrain",
+]
+
+_HOME = {"load_backbone": "attmask.api", "pretrain": "attmask.api"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: `attmask --help` need not wait for PyTorch."""
+    if name not in __all__:
+        raise AttributeError(f"attmask has no {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOME.get(name, "attmask.masking")), name)

@@ -1,0 +1,1 @@
+"""Images to views: sources, decoding, crops and colours, batches; and embedded images."""

@@ -1,0 +1,171 @@
+"""The method: the teacher's attention decides what the student must guess."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from attmask.losses import Centre, LossConfig, cls_loss, patch_loss, sharpen
+from attmask.masking import Masker
+from attmask.models.backbone import drop_path_rates
+from attmask.models.blocks import drop_path
+from attmask.models.network import Network
+from attmask.schedules import Now
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What a step minimises, and what tells whether it goes well."""
+
+    total: Float[Tensor, ""]
+    cls: Float[Tensor, ""]
+    patch: Float[Tensor, ""]
+    hidden: Float[Tensor, ""]  # share of all patches
+    teacher_entropy: Float[Tensor, ""]  # of one [CLS] target; ln K is uniform
+    prototypes_used: Float[Tensor, ""]  # exp of the entropy of the mean target; 1 is collapse
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the teacher sees in whole crops: probabilities for each `[CLS]` and masked patch."""
+
+    cls: Float[Tensor, "2 B K"]
+    patches: Float[Tensor, "M K"]
+    mask: Bool[Tensor, "2B N"]
+
+
+class Distiller(nn.Module):
+    """A student that learns from its own moving average."""
+
+    def __init__(
+        self, student: Network, masker: Masker, loss: LossConfig, *, drop_path: float, seed: int
+    ) -> None:
+        super().__init__()
+        self.student = student
+        self.teacher = copy.deepcopy(student).requires_grad_(False)
+        self.masker = masker
+        self.loss = loss
+        self.seed = seed
+        self.drop_path = drop_path
+        prototypes = student.head.last_layer.out_features
+        self.cls_centre = Centre(prototypes, loss.centre_momentum)
+        self.patch_centre = Centre(prototypes, loss.centre_momentum)
+
+    def forward(
+        self,
+        whole: Float[Tensor, "2 B C H W"],
+        local: Float[Tensor, "L B C h w"],
+        now: Now,
+        first_image: int = 0,
+    ) -> Losses:
+        """The teacher sees whole crops; its attention picks what the student must guess.
+
+        `first_image` is the place of the first image in the step's batch: masks and drop path
+        are drawn for each image by its place, so that micro-batches see what the batch would.
+        """
+        images = whole.shape[1]
+        with torch.no_grad():
+            target = self._look(whole, now, first_image)
+        wanted = target.mask if self.loss.patch_weight > 0 else None
+        backbone = self.student.backbone
+        crops, keep = whole.flatten(0, 1), self._drop_path(whole, now, first_image, first_view=0)
+        guess = backbone.select(crops, target.mask, wanted, keep)
+        cls = guess.cls
+        if len(local):
+            crops, keep = local.flatten(0, 1), self._drop_path(local, now, first_image, 2)
+            cls = torch.cat([cls, backbone.select(crops, keep=keep).cls])
+        cls_scores, patch_scores = self.student.score(cls, guess.patches)
+
+        temperature = self.loss.student_temperature
+        cls_part = cls_loss(cls_scores.unflatten(0, (-1, images)), target.cls, temperature)
+        weight = patch_weights(target.mask) if wanted is not None else cls_part.new_zeros(0)
+        patch_part = patch_loss(patch_scores, target.patches, weight, temperature)
+        return Losses(
+            total=cls_part + self.loss.patch_weight * patch_part,
+            cls=cls_part.detach(),
+            patch=patch_part.detach(),
+            hidden=target.mask.float().mean(),
+            teacher_entropy=_entropy(target.cls).mean(),
+            prototypes_used=_entropy(target.cls.mean((0, 1))).exp(),
+        )
+
+    def _look(self, whole: Float[Tensor, "2 B C H W"], now: Now, first_image: int) -> Targets:
+        """The teacher's pass: masks from its attention, targets, and what the centres need.
+
+        The patch centre is the mean of the scores of *all* patches; the last layer is linear,
+        so it is the last layer of the mean, and only masked patches go through it.
+        """
+        teacher, crops = self.teacher, whole.flatten(0, 1)
+        if self.loss.patch_weight > 0:
+            seen = teacher.backbone(crops)
+            mask = self._mask(seen.attention, whole, now, first_image)
+            points = teacher.patch_head.embed(seen.patches)
+            self.patch_centre.observe(teacher.patch_head.mean_scores(points))
+            scores = teacher.patch_head.last_layer(points[mask])
+            patches = sharpen(scores, self.patch_centre.value, now.patch_temperature)
+        else:
+            seen = teacher.backbone.summary(crops)
+            mask = self._mask(seen.attention, whole, now, first_image)
+            patches = whole.new_zeros(0, len(self.patch_centre.value))
+        cls_scores = teacher.head(seen.cls)
+        self.cls_centre.observe(cls_scores.to(self.cls_centre.value.dtype).mean(0))
+        cls = sharpen(cls_scores, self.cls_centre.value, now.cls_temperature)
+        return Targets(cls=cls.unflatten(0, (2, -1)), patches=patches, mask=mask)
+
+    def _mask(
+        self,
+        attention: Float[Tensor, "2B N"],
+        whole: Float[Tensor, "2 B C H W"],
+        now: Now,
+        first_image: int,
+    ) -> Bool[Tensor, "2B N"]:
+        grid = self.teacher.backbone.grid(*whole.shape[-2:])
+        each = [
+            self.masker(view_attention, grid, step=now.step, first_image=first_image, view=view)
+            for view, view_attention in enumerate(attention.chunk(2))
+        ]
+        return torch.cat(each)
+
+    def _drop_path(
+        self, crops: Float[Tensor, "V B C h w"], now: Now, first_image: int, first_view: int
+    ) -> Float[Tensor, "L 2 VB"] | None:
+        if self.drop_path == 0:
+            return None
+        views, images = crops.shape[:2]
+        image = torch.arange(first_image, first_image + images, device=crops.device)
+        view = torch.arange(first_view, first_view + views, device=crops.device)
+        return drop_path(
+            drop_path_rates(self.student.backbone, self.drop_path).to(crops.device),
+            seed=self.seed,
+            step=now.step,
+            images=image.repeat(views),
+            views=view.repeat_interleave(images),
+        )
+
+    @torch.no_grad()
+    def update_teacher_(self, momentum: float) -> None:
+        """The moving average: teacher = m * teacher + (1 - m) * student."""
+        teacher, student = list(self.teacher.parameters()), list(self.student.parameters())
+        torch._foreach_lerp_(teacher, student, 1 - momentum)
+
+    @torch.no_grad()
+    def update_centres_(self) -> None:
+        """Once for each optimiser step, after use."""
+        self.cls_centre.update_()
+        if self.loss.patch_weight > 0:
+            self.patch_centre.update_()
+
+
+def patch_weights(mask: Bool[Tensor, "B N"]) -> Float[Tensor, "M"]:
+    """The weight of each masked patch in a mean over patches of an image, then over images.
+
+    Images without a mask count as zero.
+    """
+    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
+    return (1 / (count * len(mask))).expand_as(mask)[mask]
+
+
+def _entropy(probabilities: Float[Tensor, "*tokens K"]) -> Float[Tensor, "*tokens"]:
+    return torch.special.entr(probabilities).sum(dim=-1)

@@ -1,0 +1,27 @@
+"""Process groups; on one process everything here does nothing."""
+
+import torch.distributed as dist
+from torch import Tensor
+
+
+def world_size() -> int:
+    """The number of processes that train together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """The number of this process, from 0."""
+    return dist.get_rank() if world_size() > 1 else 0
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes and speaks."""
+    return rank() == 0
+
+
+def average_(tensor: Tensor) -> Tensor:
+    """Replace the tensor by its mean over all processes."""
+    if world_size() > 1:
+        dist.all_reduce(tensor)
+        tensor /= world_size()
+    return tensor

@@ -1,0 +1,1 @@
+"""What a frozen backbone is worth: features, nearest neighbours, attention on objects."""

@@ -1,0 +1,240 @@
+"""From images to frozen features: centre crops, read in order, through the backbone."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from attmask.data.decode import decode
+from attmask.data.sources import Source
+from attmask.errors import UserError
+from attmask.models.backbone import Backbone
+
+Precision = Callable[[], AbstractContextManager[object]]
+
+RESIZE_TO_CROP = 256 / 224  # the evaluation protocol of ImageNet: resize to 256, keep 224
+
+
+@dataclass(frozen=True)
+class Features:
+    """One vector an image, in the order of the source, with the labels where there are any."""
+
+    cls: Float[Tensor, "M D"]
+    labels: Int[Tensor, "M"] | None
+
+
+def center_crop(
+    image: Image.Image, size: int, resampling: Image.Resampling = Image.Resampling.BICUBIC
+) -> Image.Image:
+    """The middle of the image after its shorter side was resized to 256/224 of the crop."""
+    shorter = round(size * RESIZE_TO_CROP)
+    least = min(image.size)
+    width, height = (shorter * side // least for side in image.size)
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    resized = image.resize((width, height), resampling)
+    return resized.crop((left, top, left + size, top + size))
+
+
+def as_tensor(image: Image.Image) -> UInt8[Tensor, "C H W"]:
+    """The pixels of an image, channels first."""
+    pixels = np.array(image, dtype=np.uint8)
+    return torch.from_numpy(pixels.reshape(image.height, image.width, -1)).permute(2, 0, 1)
+
+
+def read_crop(
+    source: Source, image_size: int, channels: int, index: int
+) -> tuple[UInt8[Tensor, "C H W"]]:
+    """The 8-bit centre crop of one image of a source."""
+    return (as_tensor(center_crop(decode(source.path(index), channels), image_size)),)
+
+
+def normalise(
+    crops: UInt8[Tensor, "B C H W"], mean: Sequence[float], std: Sequence[float]
+) -> Float[Tensor, "B C H W"]:
+    """8-bit pixels as the backbone wants them: in 0..1, less the mean, over the deviation."""
+    channels = crops.shape[1]
+    if len(mean) not in (1, channels) or len(std) not in (1, channels):
+        raise UserError(
+            f"{len(mean)} means and {len(std)} deviations for images of {channels} channels; "
+            "give one for each channel, or one for all"
+        )
+    centre = torch.tensor(mean, device=crops.device).view(1, -1, 1, 1)
+    spread = torch.tensor(std, device=crops.device).view(1, -1, 1, 1)
+    return (crops.float() / 255 - centre) / spread
+
+
+def spread_evenly(labels: Sequence[int] | None, images: int, limit: int | None) -> list[int]:
+    """Indices of at most `limit` images, as equal in number per class and as evenly spaced in
+    each class as can be; always the same ones, in ascending order."""
+    if limit is None or limit >= images:
+        return list(range(images))
+    if limit < 1:
+        raise UserError(f"a limit of {limit} images was given; use at least 1")
+    members: dict[int, list[int]] = {}
+    for index in range(images):
+        members.setdefault(0 if labels is None else int(labels[index]), []).append(index)
+    chosen: list[int] = []
+    # The smallest classes first: what they cannot fill is shared by the larger ones.
+    by_size = sorted(members.values(), key=len)
+    for position, indices in enumerate(by_size):
+        share = (limit - len(chosen)) // (len(by_size) - position)
+        quota = min(len(indices), share)
+        chosen += [indices[i * len(indices) // quota] for i in range(quota)]
+    return sorted(chosen)
+
+
+class _InOrder(Dataset[tuple[Tensor, ...] | UserError]):
+    """What `read` makes of each index; an unreadable image is returned as its error, because a
+    worker process that raises would bury the one clear line in its own traceback."""
+
+    def __init__(self, read: Callable[[int], tuple[Tensor, ...]], indices: Sequence[int]) -> None:
+        self.read, self.indices = read, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, position: int) -> tuple[Tensor, ...] | UserError:
+        try:
+            return self.read(self.indices[position])
+        except UserError as error:
+            return error
+
+
+def _stack(items: list[tuple[Tensor, ...] | UserError]) -> tuple[Tensor, ...] | UserError:
+    read: list[tuple[Tensor, ...]] = []
+    for item in items:
+        if isinstance(item, UserError):
+            return item
+        read.append(item)
+    return tuple(torch.stack(column) for column in zip(*read, strict=True))
+
+
+def read_in_order(
+    read: Callable[[int], tuple[Tensor, ...]],
+    indices: Sequence[int],
+    *,
+    batch_size: int,
+    workers: int = 0,
+) -> Iterator[tuple[Tensor, ...]]:
+    """Batches of what `read` makes of each index, in order, with any number of processes."""
+    loader = DataLoader(
+        _InOrder(read, indices),
+        batch_size=batch_size,
+        num_workers=workers,
+        collate_fn=_stack,
+        # Its own generator: an evaluation must not move the random state of the training.
+        generator=torch.Generator(),
+    )
+    for batch in loader:
+        if isinstance(batch, UserError):
+            raise batch
+        yield batch
+
+
+class CachedCrops:
+    """The centre crops of a source kept in memory as 8-bit pixels, read once, used many times."""
+
+    def __init__(
+        self,
+        source: Source,
+        image_size: int,
+        channels: int,
+        *,
+        max_images: int | None = None,
+        workers: int = 0,
+    ) -> None:
+        self.indices = spread_evenly(source.labels, len(source), max_images)
+        if not self.indices:
+            raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
+        read = partial(read_crop, source, image_size, channels)
+        batches = read_in_order(read, self.indices, batch_size=256, workers=workers)
+        self.images: UInt8[Tensor, "M C H W"] = torch.cat([crops for (crops,) in batches])
+        self.labels = _labels(source, self.indices)
+        self.classes = source.classes
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def _labels(source: Source, indices: Sequence[int]) -> Int[Tensor, "M"] | None:
+    if source.labels is None:
+        return None
+    return torch.tensor([int(source.labels[i]) for i in indices], dtype=torch.int64)
+
+
+@contextmanager
+def frozen(network: nn.Module) -> Iterator[None]:
+    """No gradients and evaluation mode inside; each module's own mode again afterwards."""
+    training = [module for module in network.modules() if module.training]
+    network.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _through_backbone(
+    backbone: Backbone,
+    batches: Iterable[Tensor],
+    mean: Sequence[float],
+    std: Sequence[float],
+    device: torch.device | str,
+    precision: Precision,
+) -> Float[Tensor, "M D"]:
+    rows: list[Tensor] = []
+    with frozen(backbone):
+        for crops in batches:
+            images = normalise(crops.to(device, non_blocking=True), mean, std)
+            with precision():
+                cls = backbone.summary(images).cls
+            rows.append(cls.float().cpu())
+    # A clone outside inference mode is an ordinary tensor that a probe can be trained on.
+    return torch.cat(rows).clone()
+
+
+def extract(
+    backbone: Backbone,
+    source: Source,
+    *,
+    image_size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    batch_size: int = 64,
+    workers: int = 0,
+    device: torch.device | str = "cpu",
+    precision: Precision = nullcontext,
+) -> Features:
+    """`[CLS]` after the final norm of every image of a source, in its order, in fp32 on the CPU."""
+    if len(source) == 0:
+        raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
+    everything = range(len(source))
+    read = partial(read_crop, source, image_size, backbone.channels)
+    batches = read_in_order(read, everything, batch_size=batch_size, workers=workers)
+    crops = (batch for (batch,) in batches)
+    cls = _through_backbone(backbone, crops, mean, std, device, precision)
+    return Features(cls=cls, labels=_labels(source, everything))
+
+
+def extract_cached(
+    backbone: Backbone,
+    crops: CachedCrops,
+    *,
+    mean: Sequence[float],
+    std: Sequence[float],
+    batch_size: int = 64,
+    device: torch.device | str = "cpu",
+    precision: Precision = nullcontext,
+) -> Features:
+    """The same as `extract` for crops that are already in memory."""
+    batches = crops.images.split(batch_size)
+    cls = _through_backbone(backbone, batches, mean, std, device, precision)
+    return Features(cls=cls, labels=crops.labels)

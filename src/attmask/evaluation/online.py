@@ -1,0 +1,103 @@
+"""What is measured while a network trains: nearest neighbours where labels exist, objects where
+masks exist."""
+
+import logging
+
+from attmask.data.sources import DataConfig, Images, Source
+from attmask.evaluation.features import CachedCrops, Precision, extract_cached
+from attmask.evaluation.knn import colour_features, knn_accuracy, pixel_features
+from attmask.evaluation.objects import ObjectMasks, measure_objects
+from attmask.models.backbone import Backbone
+from attmask.monitor import MonitorConfig
+
+log = logging.getLogger(__name__)
+
+HOLDOUT = 0.1
+"""The share of labelled training images that are asked about where there is no val/."""
+
+
+class OnlineEvaluation:
+    """Small measures of a backbone that is still in training; the images are read once."""
+
+    def __init__(
+        self, images: Images, data: DataConfig, monitor: MonitorConfig, *, image_size: int
+    ) -> None:
+        self.data, self.monitor, self.image_size = data, monitor, image_size
+        self.bank: CachedCrops | None = None
+        self.objects = images.val or images.train
+        self.has_objects = len(ObjectMasks(self.objects)) > 0
+        split = _bank_and_queries(images, data.per_class)
+        if split is not None:
+            bank, queries = split
+            self.bank = self._crops(bank, monitor.knn_max_bank_images)
+            self.queries = self._crops(queries, monitor.knn_max_query_images)
+            self.classes = len(bank.classes)
+            self.k = min(monitor.knn_k, len(self.bank))
+
+    def __call__(self, backbone: Backbone, precision: Precision) -> dict[str, float]:
+        """Numbers to log: k-NN accuracy in per cent, shares of attention and of hidden objects."""
+        return self._knn(backbone, precision) | self._objects(backbone, precision)
+
+    def rivals(self) -> dict[str, float]:
+        """What k-NN reaches by chance, on mean colours and on raw pixels, in per cent."""
+        if self.bank is None:
+            return {}
+        colours, pixels = (
+            knn_accuracy(bank, queries, k=self.k, classes=self.classes).top1
+            for bank, queries in (
+                colour_features(self.bank, self.queries),
+                pixel_features(self.bank, self.queries),
+            )
+        )
+        return {"chance": 100 / self.classes, "mean colour": colours, "raw pixels": pixels}
+
+    def _knn(self, backbone: Backbone, precision: Precision) -> dict[str, float]:
+        if self.bank is None:
+            return {}
+        device = backbone.mask_token.device
+        bank, queries = (
+            extract_cached(
+                backbone,
+                crops,
+                mean=self.data.mean,
+                std=self.data.std,
+                batch_size=256,
+                device=device,
+                precision=precision,
+            )
+            for crops in (self.bank, self.queries)
+        )
+        accuracy = knn_accuracy(bank, queries, k=self.k, classes=self.classes)
+        return {"knn/top1": accuracy.top1, "knn/top5": accuracy.top5}
+
+    def _objects(self, backbone: Backbone, precision: Precision) -> dict[str, float]:
+        if not self.has_objects:
+            return {}
+        report = measure_objects(
+            backbone,
+            self.objects,
+            image_size=self.image_size,
+            mean=self.data.mean,
+            std=self.data.std,
+            max_images=self.monitor.knn_max_query_images,
+            device=backbone.mask_token.device,
+            precision=precision,
+        )
+        return report.as_metrics()
+
+    def _crops(self, source: Source, most: int) -> CachedCrops:
+        return CachedCrops(source, self.image_size, self.data.channels, max_images=most)
+
+
+def _bank_and_queries(images: Images, per_class: int | None) -> tuple[Source, Source] | None:
+    """Labelled images to look neighbours up in, and others to classify by them."""
+    train = images.train
+    if train.labels is None or len(train.classes) < 2:
+        return None
+    if per_class is not None:
+        train = train.first_per_class(per_class)
+    if images.val is not None and images.val.labels is not None:
+        return train, images.val
+    log.info("no val/ folder: online k-NN asks about %.0f %% of the training images", 100 * HOLDOUT)
+    bank, queries = train.split_holdout(HOLDOUT)
+    return (bank, queries) if len(queries) else None

@@ -1,0 +1,75 @@
+"""What the machine has: device, number format, cores."""
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from attmask.errors import UserError
+
+Format = Literal["bf16", "fp16", "fp32"]
+
+
+def choose_device(asked: str) -> torch.device:
+    """The device asked for; `auto` is an accelerator if there is one."""
+    if asked == "auto":
+        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return found or torch.device("cpu")
+    device = torch.device(asked)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device {asked} was asked for, but there is no GPU; use train.device=cpu")
+    return device
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether bf16 is computed by the hardware itself, not emulated."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    known = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The number format of forward passes, with the loss scaler that fp16 needs."""
+
+    format: Format
+    device: torch.device
+    scaler: torch.amp.GradScaler
+
+    @classmethod
+    def choose(cls, asked: Literal["auto", "bf16", "fp16", "fp32"], device: torch.device) -> "Precision":
+        """`auto` is bf16 where the hardware has it, else fp32."""
+        automatic: Format = "bf16" if has_bf16(device) else "fp32"
+        chosen = automatic if asked == "auto" else asked
+        scaler = torch.amp.GradScaler(device.type, enabled=chosen == "fp16")
+        return cls(chosen, device, scaler)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Forward passes in this format."""
+        if self.format == "fp32":
+            return nullcontext()
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[self.format]
+        return torch.autocast(self.device.type, dtype)
+
+    def backward(self, loss: Tensor) -> None:
+        """Gradients of a loss, scaled where small ones would vanish."""
+        self.scaler.scale(loss).backward()
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """True gradients again, before they are clipped."""
+        self.scaler.unscale_(optimizer)
+
+    def step(self, optimizer: Optimizer) -> None:
+        """One optimiser step, left out where fp16 gradients overflowed."""
+        self.scaler.step(optimizer)
+        self.scaler.update()

@@ -1,0 +1,91 @@
+"""Distillation: the student's scores against the teacher's centred and sharpened ones."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from attmask import distributed
+from attmask.settings import Config, setting
+
+
+class LossConfig(Config):
+    """The objective."""
+
+    patch_weight: float = setting(
+        1.0, "weight lambda of the patch loss (0: DINO, [CLS] only)", paper="1 iBOT, 0 DINO", ge=0
+    )
+    student_temperature: float = setting(
+        0.1, "temperature of the student's softmax", paper="0.1", gt=0
+    )
+    centre_momentum: float = setting(
+        0.9, "how much of a centre is kept at each step", paper="0.9", ge=0, lt=1
+    )
+
+
+class Centre(nn.Module):
+    """The running mean of the teacher's scores, taken off them so that no prototype wins all.
+
+    A step observes (once for each micro-batch) and then updates once.
+    """
+
+    value: Tensor
+    observed: Tensor
+    weight: Tensor
+
+    def __init__(self, prototypes: int, momentum: float) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.register_buffer("value", torch.zeros(prototypes))
+        self.register_buffer("observed", torch.zeros(prototypes), persistent=False)
+        self.register_buffer("weight", torch.zeros(()), persistent=False)
+
+    def observe(self, mean: Float[Tensor, "K"], weight: float = 1.0) -> None:
+        """Note the mean scores of a micro-batch, weighted by its share of the step."""
+        self.observed += weight * mean.to(self.observed.dtype)
+        self.weight += weight
+
+    def update_(self) -> None:
+        """Move towards what was observed since the last update, over all processes."""
+        mean = distributed.average_(self.observed / self.weight)
+        self.value.mul_(self.momentum).add_(mean, alpha=1 - self.momentum)
+        self.observed.zero_()
+        self.weight.zero_()
+
+
+def sharpen(
+    scores: Float[Tensor, "*tokens K"], centre: Float[Tensor, "K"], temperature: float
+) -> Float[Tensor, "*tokens K"]:
+    """The teacher's probabilities: centred, then sharpened."""
+    return ((_full(scores) - centre) / temperature).softmax(dim=-1)
+
+
+def cls_loss(
+    student: Float[Tensor, "V B K"], teacher: Float[Tensor, "2 B K"], temperature: float
+) -> Float[Tensor, ""]:
+    """Cross-entropy between the teacher's view u and every other student view v (equation 3).
+
+    The first two student views are the teacher's (masked); the others are local crops. `teacher`
+    holds probabilities, `student` scores. Mean over pairs and images.
+    """
+    log_student = (_full(student) / temperature).log_softmax(dim=-1)
+    pairs = -torch.einsum("ubk,vbk->uv", teacher, log_student)
+    views, images = student.shape[:2]
+    other = ~torch.eye(2, views, dtype=torch.bool, device=pairs.device)
+    return (pairs * other).sum() / (other.sum() * images)
+
+
+def patch_loss(
+    student: Float[Tensor, "M K"],
+    teacher: Float[Tensor, "M K"],
+    weight: Float[Tensor, "M"],
+    temperature: float,
+) -> Float[Tensor, ""]:
+    """Cross-entropy on the masked patches (equation 4), each with its weight in the mean."""
+    log_student = (_full(student) / temperature).log_softmax(dim=-1)
+    each = -(teacher * log_student).sum(dim=-1)
+    return (each * weight).sum()
+
+
+def _full(scores: Tensor) -> Tensor:
+    """At least single precision: a softmax over thousands of prototypes needs it."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))

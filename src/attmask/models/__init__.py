@@ -1,0 +1,1 @@
+"""The networks: a timm vision transformer and the projection head."""

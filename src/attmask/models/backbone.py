@@ -1,0 +1,271 @@
+"""The backbone: a timm vision transformer that takes a mask and tells what `[CLS]` attends to."""
+
+from dataclasses import dataclass
+
+import timm
+import torch
+from jaxtyping import Bool, Float
+from timm.layers import Attention, PatchEmbed
+from timm.models.vision_transformer import Block, VisionTransformer
+from torch import Tensor, nn
+
+from attmask.errors import UserError
+from attmask.models.blocks import Chosen, cls_attention, run_block, run_block_for
+from attmask.models.positions import Grid, Resize, resize_positions
+from attmask.settings import Config, setting
+
+
+class BackboneConfig(Config):
+    """The vision transformer."""
+
+    name: str = setting("vit_small_patch16_224", "timm's name of the network", paper="ViT-S/16")
+    patch_size: int = setting(16, "side of a patch in pixels", paper="16", ge=1)
+    width: int | None = setting(None, "width of a token (null: the network's own)", paper="384")
+    depth: int | None = setting(None, "number of blocks (null: the network's own)", paper="12")
+    heads: int | None = setting(None, "attention heads (null: the network's own)", paper="6")
+    registers: int = setting(0, "register tokens beside [CLS]", paper="0", ge=0)
+    drop_path: float = setting(
+        0.1, "drop path of the student's last block, rising over depth", paper="0.1", ge=0, lt=1
+    )
+    positions: Resize = setting(
+        "size", "how position embeddings are resized for other crops", paper="reference"
+    )
+    pretrained: bool = setting(False, "start from timm's pretrained weights", paper="false")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What a network sees: tokens after the final norm, and the `[CLS]` attention of one block."""
+
+    cls: Float[Tensor, "B D"]
+    patches: Float[Tensor, "B N D"]
+    attention: Float[Tensor, "B N"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """An image in one token, and where it came from."""
+
+    cls: Float[Tensor, "B D"]
+    attention: Float[Tensor, "B N"]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """`[CLS]` and, image after image, the patches that were asked for."""
+
+    cls: Float[Tensor, "B D"]
+    patches: Float[Tensor, "M D"]
+
+
+class Backbone(nn.Module):
+    """A timm ViT with a class token, a mask token and any image size."""
+
+    def __init__(
+        self, vit: VisionTransformer, *, layer: int | None = None, positions: Resize = "size"
+    ) -> None:
+        super().__init__()
+        _check_supported(vit)
+        self.vit = vit
+        self.mask_token = nn.Parameter(torch.zeros(1, vit.embed_dim))
+        self.positions: Resize = positions
+        self.layer = _layer_index(layer, len(vit.blocks))
+        self._run_block = run_block
+
+    def compile_blocks(self) -> None:
+        """Let PyTorch compile the blocks; one compilation serves all of them."""
+        self._run_block = torch.compile(run_block)
+
+    @property
+    def width(self) -> int:
+        """The width of a token."""
+        return int(self.vit.embed_dim)
+
+    @property
+    def depth(self) -> int:
+        """The number of blocks."""
+        return len(self.vit.blocks)
+
+    @property
+    def patch_size(self) -> int:
+        """The side of a patch in pixels."""
+        return int(self.vit.patch_embed.patch_size[0])
+
+    @property
+    def channels(self) -> int:
+        """The number of image channels."""
+        return int(self.vit.patch_embed.proj.in_channels)
+
+    def grid(self, height: int, width: int) -> Grid:
+        """Rows and columns of patches of an image."""
+        return patches_along(height, self.patch_size), patches_along(width, self.patch_size)
+
+    def forward(
+        self, images: Float[Tensor, "B C H W"], mask: Bool[Tensor, "B N"] | None = None
+    ) -> Tokens:
+        """All tokens of whole images, or of images with masked patches."""
+        x, watched = self._trunk(images, mask)
+        x = self.vit.norm(self._run_block(self.vit.blocks[-1], x, None))
+        attention = self._attention(watched).mean(dim=1)
+        return Tokens(cls=x[:, 0], patches=x[:, self._prefix :], attention=attention)
+
+    def summary(self, images: Float[Tensor, "B C H W"]) -> Summary:
+        """`[CLS]` and its attention alone, for objectives that read no patches."""
+        x, watched = self._trunk(images, None)
+        cls = run_block_for(self.vit.blocks[-1], x, None, Chosen.where(self._read(x, None)))
+        return Summary(cls=self.vit.norm(cls), attention=self._attention(watched).mean(dim=1))
+
+    def select(
+        self,
+        images: Float[Tensor, "B C H W"],
+        mask: Bool[Tensor, "B N"] | None = None,
+        wanted: Bool[Tensor, "B N"] | None = None,
+        keep: Float[Tensor, "L 2 B"] | None = None,
+    ) -> Selected:
+        """`[CLS]` and the wanted patches of (masked) images; `keep` is the drop path."""
+        x, _ = self._trunk(images, mask, keep)
+        read = self._read(x, wanted)
+        last_keep = None if keep is None else keep[-1]
+        x = self.vit.norm(run_block_for(self.vit.blocks[-1], x, last_keep, Chosen.where(read)))
+        is_cls = read.nonzero()[:, 1] == 0
+        return Selected(cls=x[is_cls], patches=x[~is_cls])
+
+    def attention_heads(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B H N"]:
+        """The `[CLS]` attention of each head of the chosen block."""
+        return self._attention(self._trunk(images, None)[1])
+
+    def cls_of_last_blocks(
+        self, images: Float[Tensor, "B C H W"], blocks: int
+    ) -> Float[Tensor, "blocks B D"]:
+        """`[CLS]` after each of the last blocks, each through the final norm."""
+        x = self._embed(images, None)
+        outputs = []
+        for block in self.vit.blocks:
+            x = self._run_block(block, x, None)
+            outputs.append(x[:, 0])
+        return torch.stack([self.vit.norm(cls) for cls in outputs[-blocks:]])
+
+    @property
+    def _prefix(self) -> int:
+        """The number of tokens before the patches: `[CLS]` and the registers."""
+        return int(self.vit.num_prefix_tokens)
+
+    def _trunk(
+        self,
+        images: Float[Tensor, "B C H W"],
+        mask: Bool[Tensor, "B N"] | None,
+        keep: Float[Tensor, "L 2 B"] | None = None,
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
+        """The input of the last block and the input of the block whose attention is read."""
+        x = watched = self._embed(images, mask)
+        for i, block in enumerate(self.vit.blocks[:-1]):
+            x = self._run_block(block, x, None if keep is None else keep[i])
+            if i < self.layer:
+                watched = x
+        return x, watched
+
+    def _attention(self, watched: Float[Tensor, "B T D"]) -> Float[Tensor, "B H N"]:
+        return cls_attention(self.vit.blocks[self.layer], watched, self._prefix)
+
+    def _read(
+        self, x: Float[Tensor, "B T D"], wanted: Bool[Tensor, "B N"] | None
+    ) -> Bool[Tensor, "B T"]:
+        """The tokens that leave the last block: `[CLS]` and the wanted patches."""
+        read = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
+        read[:, 0] = True
+        if wanted is not None:
+            read[:, self._prefix :] = wanted
+        return read
+
+    def _embed(
+        self, images: Float[Tensor, "B C H W"], mask: Bool[Tensor, "B N"] | None
+    ) -> Float[Tensor, "B T D"]:
+        """Patches to tokens, masked ones replaced before their position is added (equation 2)."""
+        vit = self.vit
+        grid = self.grid(*images.shape[-2:])
+        patches = vit.patch_embed.norm(vit.patch_embed.proj(images).flatten(2).transpose(1, 2))
+        if mask is not None:
+            patches = torch.where(mask[..., None], self.mask_token.to(patches.dtype), patches)
+        prefix = [t for t in (vit.cls_token, vit.reg_token) if t is not None]
+        first = torch.cat(prefix, dim=1).expand(len(images), -1, -1)
+        if vit.pos_embed is not None:
+            placed = 0 if vit.no_embed_class else self._prefix
+            where = vit.pos_embed[:, placed:]
+            patches = patches + resize_positions(where, self._trained_grid, grid, self.positions)
+            first = first + vit.pos_embed[:, :placed] if placed else first
+        x: Tensor = vit.norm_pre(torch.cat([first, patches], dim=1))
+        return x
+
+    @property
+    def _trained_grid(self) -> Grid:
+        rows, cols = self.vit.patch_embed.grid_size
+        return int(rows), int(cols)
+
+
+def build_backbone(
+    config: BackboneConfig, *, image_size: int, channels: int, layer: int | None = None
+) -> Backbone:
+    """A backbone with the reference's initial weights, or timm's pretrained ones."""
+    patches_along(image_size, config.patch_size)
+    asked = {
+        "embed_dim": config.width,
+        "depth": config.depth,
+        "num_heads": config.heads,
+        "reg_tokens": config.registers or None,
+    }
+    if not timm.is_model(config.name):
+        near = ", ".join(timm.list_models(f"{config.name[:9]}*")[:3]) or "vit_small_patch16_224"
+        raise UserError(f"timm has no network {config.name!r}; try {near}")
+    if config.width is not None and config.heads is not None and config.width % config.heads:
+        raise UserError(f"width {config.width} is not a multiple of {config.heads} heads")
+    vit = timm.create_model(
+        config.name,
+        pretrained=config.pretrained,
+        img_size=image_size,
+        patch_size=config.patch_size,
+        in_chans=channels,
+        num_classes=0,
+        global_pool="token",
+        **{name: value for name, value in asked.items() if value is not None},
+    )
+    backbone = Backbone(vit, layer=layer, positions=config.positions)
+    if not config.pretrained:
+        nn.init.trunc_normal_(vit.cls_token, std=0.02)  # timm starts it at 1e-6
+    return backbone
+
+
+def drop_path_rates(backbone: Backbone, rate: float) -> Float[Tensor, "L"]:
+    """Rising linearly from 0 in the first block to `rate` in the last."""
+    return torch.linspace(0, rate, backbone.depth, dtype=torch.float64)
+
+
+def patches_along(pixels: int, patch_size: int) -> int:
+    """How many patches fit along one side, exactly."""
+    if pixels % patch_size or pixels < patch_size:
+        lower = max(1, pixels // patch_size) * patch_size
+        near = f"{lower} or {lower + patch_size}" if pixels > patch_size else f"{lower}"
+        raise UserError(
+            f"image size {pixels} is not a multiple of patch size {patch_size}; use {near}"
+        )
+    return pixels // patch_size
+
+
+def _layer_index(layer: int | None, depth: int) -> int:
+    if layer is not None and not 1 <= layer <= depth:
+        raise UserError(f"attention of layer {layer} asked, the network has layers 1 to {depth}")
+    return depth - 1 if layer is None else layer - 1
+
+
+def _check_supported(vit: nn.Module) -> None:
+    """Only plain pre-norm ViTs can be taken apart the way `blocks.py` does."""
+    plain = (
+        isinstance(vit, VisionTransformer)
+        and vit.cls_token is not None
+        and type(vit.patch_embed) is PatchEmbed
+        and all(type(b) is Block and type(b.attn) is Attention for b in vit.blocks)
+    )
+    if not plain:
+        raise UserError(
+            f"{type(vit).__name__} is not a plain vision transformer with a class token; "
+            "use one of timm's vit_* or deit_* networks, e.g. vit_small_patch16_224"
+        )

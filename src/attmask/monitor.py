@@ -1,0 +1,232 @@
+"""What a run says about itself: metrics on disk, progress on the screen, an eye on the loss."""
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from attmask import distributed
+from attmask.errors import UserError
+from attmask.settings import Config, setting
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+METRICS = "metrics.jsonl"
+logger = logging.getLogger(__name__)
+
+
+class MonitorConfig(Config):
+    """How often a run measures itself and where it writes the numbers."""
+
+    log_every_steps: int = setting(
+        10, "training steps between two lines of metrics", operational=True, ge=1
+    )
+    line_every_seconds: float = setting(
+        30.0,
+        "seconds between two lines of progress when there is no terminal",
+        operational=True,
+        ge=0,
+    )
+    knn_every_epochs: int = setting(
+        1, "epochs between two online k-NN evaluations (0 = never)", operational=True, ge=0
+    )
+    knn_k: int = setting(
+        20, "neighbours of the online k-NN evaluation", paper="20", operational=True, ge=1
+    )
+    knn_max_bank_images: int = setting(
+        10_000,
+        "at most so many labelled training images to look neighbours up in",
+        paper="all",
+        operational=True,
+        ge=1,
+    )
+    knn_max_query_images: int = setting(
+        2_000,
+        "at most so many test images to classify online",
+        paper="all",
+        operational=True,
+        ge=1,
+    )
+    tensorboard: bool = setting(
+        True, "write the metrics for TensorBoard too, into RUN/tensorboard", operational=True
+    )
+
+
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """The records a run has logged, oldest first; a half-written last line does not count."""
+    path = run / METRICS
+    if not path.exists():
+        return []
+    whole_lines, _, _ = path.read_text().rpartition("\n")
+    try:
+        return [json.loads(line) for line in whole_lines.splitlines()]
+    except json.JSONDecodeError as fault:
+        raise UserError(
+            f"{path} has a line that is not JSON ({fault.doc[:40]!r}); delete the line or the file"
+        ) from fault
+
+
+@contextmanager
+def _mendable(path: Path) -> Iterator[None]:
+    """A full or unwritable disk is for the user to mend: one line, not a traceback."""
+    try:
+        yield
+    except OSError as fault:
+        raise UserError(
+            f"cannot write {path}: {fault.strerror or fault}; make room or choose another "
+            "output directory, then start the same command again to resume"
+        ) from fault
+
+
+def _duration(seconds: float) -> str:
+    """Hours, minutes and seconds as 1:02:03."""
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02d}:{second:02d}"
+
+
+class Monitor:
+    """Records the numbers of one run; only the main process writes and shows anything."""
+
+    def __init__(
+        self,
+        run: Path,
+        config: MonitorConfig,
+        *,
+        total_steps: int,
+        start_step: int = 0,
+        console: Console | None = None,
+    ) -> None:
+        self.run = run
+        self.config = config
+        self.total_steps = total_steps
+        self.start_step = start_step
+        self._console = console or Console(stderr=True)
+        self._speaks = distributed.is_main()
+        self._bar: Progress | None = None
+        self._board: SummaryWriter | None = None
+        self._began = self._last_line = time.monotonic()
+
+    def __enter__(self) -> "Monitor":
+        self._began = time.monotonic()
+        self._last_line = -math.inf
+        if not self._speaks:
+            return self
+        with _mendable(self.run / METRICS):
+            self.run.mkdir(parents=True, exist_ok=True)
+            self._forget_steps_to_come()
+            self._file = (self.run / METRICS).open("a")
+            if self.config.tensorboard:
+                # Imported here because it takes a second, and evaluations need none of it.
+                from torch.utils.tensorboard import SummaryWriter
+
+                self._board = SummaryWriter(
+                    str(self.run / "tensorboard"), purge_step=self.start_step
+                )
+        if self._console.is_terminal:
+            self._bar = Progress(
+                TextColumn("pre-training"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[state]}"),
+                console=self._console,
+            )
+            self._task = self._bar.add_task(
+                "", total=self.total_steps, completed=self.start_step, state=""
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not self._speaks:
+            return
+        if self._bar is not None:
+            self._bar.stop()
+        with _mendable(self.run / METRICS):
+            self._file.close()
+            if self._board is not None:
+                self._board.close()
+
+    def _forget_steps_to_come(self) -> None:
+        """A run that resumes from step s will log s again: drop s and later, atomically."""
+        path = self.run / METRICS
+        if not path.exists():
+            return
+        kept = [record for record in read_metrics(self.run) if record["step"] < self.start_step]
+        beside = path.with_suffix(".jsonl.part")
+        with beside.open("w") as file:
+            file.writelines(json.dumps(record) + "\n" for record in kept)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+
+    def due(self, step: int) -> bool:
+        """Whether the metrics of this step should be logged (reading them off a GPU costs time)."""
+        return step % self.config.log_every_steps == 0 or step == self.total_steps - 1
+
+    def log(self, *, step: int, **numbers: int | float) -> None:
+        """Append one record; a name such as "loss/cls" is grouped under "loss" in TensorBoard."""
+        if not self._speaks:
+            return
+        values = {name: float(number) for name, number in numbers.items()}
+        record: dict[str, Any] = {"step": step}
+        # JSON has no NaN and no infinity.
+        record |= {name: v if math.isfinite(v) else None for name, v in values.items()}
+        with _mendable(self.run / METRICS):
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+            if self._board is not None:
+                for name, value in values.items():
+                    self._board.add_scalar(name, value, step)
+
+    def progress(
+        self, step: int, loss: float, images_per_second: float, waiting_share: float
+    ) -> None:
+        """Show that `step` steps are done: a bar on a terminal, now and then a line elsewhere."""
+        if not self._speaks:
+            return
+        now = time.monotonic()
+        done = max(step - self.start_step, 1)
+        left = (now - self._began) / done * (self.total_steps - step)
+        state = (
+            f"loss {loss:.4f}  {images_per_second:.1f} img/s  {_duration(left)} left  "
+            f"{waiting_share:.0%} waiting for data"
+        )
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step, state=state)
+        elif now - self._last_line >= self.config.line_every_seconds or step == self.total_steps:
+            self._last_line = now
+            logger.info("step %d of %d  %s", step, self.total_steps, state)
+
+    def message(self, text: str) -> None:
+        """Say one line without tearing the progress bar."""
+        if not self._speaks:
+            return
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            logger.info("%s", text)
+
+    def check_finite(self, step: int, loss: float) -> None:
+        """Stop a run whose loss has become infinite or not a number."""
+        if not math.isfinite(loss):
+            raise UserError(
+                f"the loss is {loss} at step {step} and will not recover; start again with a "
+                "lower schedule.lr or with train.precision=fp32"
+                f" (what was saved in {self.run} is from before)"
+            )

@@ -1,0 +1,76 @@
+"""AdamW with the reference's parameter groups and clipping."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from attmask.settings import Config, setting
+
+
+class OptimConfig(Config):
+    """The optimiser."""
+
+    clip: float | None = setting(
+        3.0, "largest gradient norm of each parameter tensor by itself (null: none)", paper="3", gt=0
+    )
+    betas: tuple[float, float] = setting((0.9, 0.999), "AdamW's betas", paper="[0.9, 0.999]")
+
+
+def is_decayed(name: str, parameter: nn.Parameter) -> bool:
+    """Weight decay falls on everything but biases and one-dimensional parameters.
+
+    Position embedding, `[CLS]`, mask token and the norm of the last layer *are* decayed.
+    """
+    return parameter.dim() > 1 and not name.endswith(".bias")
+
+
+def build_optimizer(module: nn.Module, config: OptimConfig) -> AdamW:
+    """Two groups, decayed first; learning rate and decay are set at each step."""
+    named = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for n, p in named if is_decayed(n, p)], "decayed": True},
+        {"params": [p for n, p in named if not is_decayed(n, p)], "decayed": False},
+    ]
+    return AdamW(groups, lr=0.0, weight_decay=0.0, betas=config.betas, fused=True)
+
+
+def set_rates(optimizer: Optimizer, *, lr: float, weight_decay: float) -> None:
+    """Put this step's learning rate and weight decay into the groups."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+        group["weight_decay"] = weight_decay if group["decayed"] else 0.0
+
+
+def clip_each_parameter_(parameters: Iterable[nn.Parameter], limit: float) -> None:
+    """Scale down each gradient tensor whose own norm is above the limit.
+
+    The reference clips tensor by tensor, not over all together. Nothing here waits for the
+    device.
+    """
+    grads = [p.grad for p in parameters if p.grad is not None]
+    if not grads:
+        return
+    norms = torch._foreach_norm(grads)
+    factors = [(limit / (norm + 1e-6)).clamp(max=1.0) for norm in norms]
+    torch._foreach_mul_(grads, factors)
+
+
+def optimizer_tensors(optimizer: Optimizer, module: nn.Module) -> dict[str, Tensor]:
+    """The optimiser's state under the names of the module's parameters."""
+    return {
+        f"{name}:{key}": value
+        for name, parameter in module.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def load_optimizer_tensors(
+    optimizer: Optimizer, module: nn.Module, tensors: dict[str, Tensor]
+) -> None:
+    """Put back what `optimizer_tensors` took out."""
+    parameters = dict(module.named_parameters())
+    for name, value in tensors.items():
+        owner, _, key = name.rpartition(":")
+        optimizer.state[parameters[owner]][key] = value.to(parameters[owner].device)

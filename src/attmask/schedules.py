@@ -1,0 +1,113 @@
+"""What changes with time: learning rate, weight decay, momentum, temperatures."""
+
+import math
+from dataclasses import dataclass
+
+from attmask.settings import Config, setting
+
+
+class ScheduleConfig(Config):
+    """How long, and how the knobs move meanwhile."""
+
+    epochs: int = setting(100, "passes over the images", paper="100 or 300", ge=1)
+    lr: float = setting(5e-4, "learning rate for 256 images a step", paper="5e-4", gt=0)
+    lr_final: float = setting(1e-6, "learning rate at the end", paper="1e-6", ge=0)
+    lr_warmup_epochs: float = setting(10, "linear warm-up from zero", paper="10", ge=0)
+    weight_decay: float = setting(0.04, "weight decay at the start", paper="0.04", ge=0)
+    weight_decay_final: float = setting(0.4, "weight decay at the end", paper="0.4", ge=0)
+    momentum: float = setting(
+        0.996, "the teacher's momentum at the start", paper="0.996 (0.99 on 20 %)", ge=0, le=1
+    )
+    momentum_final: float = setting(
+        1.0, "the teacher's momentum at the end", paper="1", ge=0, le=1
+    )
+    cls_temperature: tuple[float, float] = setting(
+        (0.04, 0.07), "teacher temperature for [CLS]: from, to", paper="[0.04, 0.07]"
+    )
+    cls_temperature_warmup_epochs: int = setting(
+        30, "epochs until the [CLS] temperature is reached", paper="30", ge=0
+    )
+    patch_temperature: tuple[float, float] = setting(
+        (0.04, 0.07), "teacher temperature for patches: from, to", paper="[0.04, 0.07]"
+    )
+    patch_temperature_warmup_epochs: int = setting(
+        30, "epochs until the patch temperature is reached", paper="30", ge=0
+    )
+    freeze_last_layer_epochs: int = setting(
+        1, "epochs in which the head's last layer stays as it is", paper="1", ge=0
+    )
+
+
+@dataclass(frozen=True)
+class Now:
+    """The knobs at one step."""
+
+    step: int
+    epoch: int
+    lr: float
+    weight_decay: float
+    momentum: float
+    cls_temperature: float
+    patch_temperature: float
+    last_layer_frozen: bool
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Linear warm-up that includes both ends, then half a cosine from start to final."""
+
+    start: float
+    final: float
+    steps: int
+    warmup_steps: int = 0
+
+    def __call__(self, step: int) -> float:
+        if step < self.warmup_steps:
+            return self.start * step / max(1, self.warmup_steps - 1)
+        progress = (step - self.warmup_steps) / (self.steps - self.warmup_steps)
+        return self.final + 0.5 * (self.start - self.final) * (1 + math.cos(math.pi * progress))
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """From start to end, both included, in the given number of epochs; then constant."""
+
+    start: float
+    end: float
+    epochs: int
+
+    def __call__(self, epoch: int) -> float:
+        if epoch >= self.epochs:
+            return self.end
+        return self.start + (self.end - self.start) * epoch / max(1, self.epochs - 1)
+
+
+class Schedules:
+    """All knobs as functions of the step."""
+
+    def __init__(self, config: ScheduleConfig, *, steps_per_epoch: int, batch_size: int) -> None:
+        self.steps_per_epoch = steps_per_epoch
+        self.steps = config.epochs * steps_per_epoch
+        warmup = int(config.lr_warmup_epochs * steps_per_epoch)
+        self._lr = Cosine(config.lr * batch_size / 256, config.lr_final, self.steps, warmup)
+        self._weight_decay = Cosine(config.weight_decay, config.weight_decay_final, self.steps)
+        self._momentum = Cosine(config.momentum, config.momentum_final, self.steps)
+        cls_epochs = config.cls_temperature_warmup_epochs
+        self._cls_temperature = Ramp(*config.cls_temperature, cls_epochs)
+        patch_epochs = config.patch_temperature_warmup_epochs
+        self._patch_temperature = Ramp(*config.patch_temperature, patch_epochs)
+        self._frozen_epochs = config.freeze_last_layer_epochs
+
+    def at(self, step: int) -> Now:
+        """The knobs at a step, counted from 0."""
+        epoch = step // self.steps_per_epoch
+        return Now(
+            step=step,
+            epoch=epoch,
+            lr=self._lr(step),
+            weight_decay=self._weight_decay(step),
+            momentum=self._momentum(step),
+            cls_temperature=self._cls_temperature(epoch),
+            patch_temperature=self._patch_temperature(epoch),
+            last_layer_frozen=epoch < self._frozen_epochs,
+        )

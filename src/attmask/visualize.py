@@ -1,0 +1,197 @@
+"""Pictures for people: what the teacher attends to and what each strategy would hide."""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float, UInt8
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from attmask.data.sources import Source
+from attmask.errors import UserError
+from attmask.evaluation.features import Precision, frozen, normalise, read_crop, read_in_order
+from attmask.evaluation.objects import strategy_masks
+from attmask.masking import Grid
+from attmask.models.backbone import Backbone
+
+SMALLEST_CELL = 160  # pixels; smaller crops are enlarged by a whole factor
+
+# From dark indigo over rose to pale yellow: lightness rises in even steps (OKLab), so that equal
+# differences of attention look equally different, also in grey and to the colour-blind.
+_COLOUR_MAP = (
+    (14, 14, 39),
+    (51, 21, 82),
+    (102, 20, 109),
+    (159, 17, 111),
+    (211, 39, 91),
+    (247, 86, 57),
+    (255, 142, 35),
+    (255, 197, 88),
+    (255, 244, 165),
+)
+_HEAD_COLOURS = (
+    (86, 180, 233),
+    (230, 159, 0),
+    (0, 158, 115),
+    (204, 121, 167),
+    (240, 228, 66),
+    (213, 94, 0),
+)
+_PAPER, _INK = (250, 250, 248), (40, 40, 44)
+_HIDDEN, _HIDDEN_GRID = (58, 58, 64), (82, 82, 90)
+_MARGIN, _GAP, _TITLE = 14, 8, 24
+
+
+def colours(values: Float[Tensor, "rows cols"]) -> UInt8[Tensor, "rows cols 3"]:
+    """Values from 0 to 1 as colours of the map, interpolated between its entries."""
+    table = torch.tensor(_COLOUR_MAP, dtype=torch.float32)
+    place = values.float().clamp(0, 1) * (len(table) - 1)
+    low = place.floor().long().clamp(max=len(table) - 2)
+    share = (place - low)[..., None]
+    return (table[low] * (1 - share) + table[low + 1] * share).round().to(torch.uint8)
+
+
+def top_mass(attention: Float[Tensor, "... N"], mass: float = 0.6) -> Bool[Tensor, "... N"]:
+    """The fewest patches, most attended first, that hold this share of the attention."""
+    order = attention.argsort(dim=-1, descending=True, stable=True)
+    held = attention.gather(-1, order).double().cumsum(dim=-1)
+    before = held - attention.gather(-1, order).double()
+    kept = before < mass * held[..., -1:]
+    return torch.zeros_like(kept).scatter_(-1, order, kept)
+
+
+def attention_sheet(
+    images: UInt8[Tensor, "B C height width"],
+    attention: Float[Tensor, "B N"],
+    masks: Mapping[str, Bool[Tensor, "B N"]],
+    *,
+    grid: Grid,
+    heads: Float[Tensor, "B H N"] | None = None,
+) -> Image.Image:
+    """One row an image: the crop, its attention map, the heads where given, and one column for
+    each strategy with the hidden patches greyed out."""
+    rows: list[dict[str, Image.Image]] = []
+    for i in range(len(images)):
+        photo = _photo(images[i])
+        row = {"image": photo, "attention": _attention_cell(photo, attention[i].view(grid))}
+        if heads is not None:
+            row["heads (60 %)"] = _heads_cell(photo, top_mass(heads[i]), grid)
+        for name, mask in masks.items():
+            row[name] = _masked_cell(photo, mask[i].view(grid))
+        rows.append(row)
+    return _table(rows)
+
+
+def _photo(image: UInt8[Tensor, "C H W"]) -> Image.Image:
+    """The crop in colour, enlarged by a whole factor so that patches keep sharp borders."""
+    shown = image[:3] if len(image) >= 3 else image[:1].expand(3, -1, -1)
+    photo = Image.fromarray(shown.permute(1, 2, 0).contiguous().numpy())
+    factor = math.ceil(SMALLEST_CELL / min(photo.size))
+    size = (photo.width * factor, photo.height * factor)
+    return photo.resize(size, Image.Resampling.BICUBIC)
+
+
+def _attention_cell(photo: Image.Image, attention: Float[Tensor, "rows cols"]) -> Image.Image:
+    """The attention in colours over the greyed photo, from its least to its most attended patch."""
+    low, high = attention.min(), attention.max()
+    strength = (attention - low) / (high - low).clamp_min(torch.finfo(torch.float32).tiny)
+    overlay = Image.fromarray(colours(strength).numpy())
+    overlay = overlay.resize(photo.size, Image.Resampling.NEAREST)
+    return Image.blend(photo.convert("L").convert("RGB"), overlay, 0.65)
+
+
+def _heads_cell(photo: Image.Image, kept: Bool[Tensor, "H N"], grid: Grid) -> Image.Image:
+    """Where each head looks, one colour a head, mixed where several look at the same patch."""
+    palette = torch.tensor(_HEAD_COLOURS, dtype=torch.float32)
+    palette = palette[torch.arange(len(kept)) % len(palette)]
+    looks = kept.float()
+    count = looks.sum(dim=0)
+    mixed = (looks.T @ palette) / count.clamp_min(1)[:, None]
+    overlay = Image.fromarray(mixed.view(*grid, 3).round().to(torch.uint8).numpy())
+    # The more heads agree, the stronger the colour.
+    alpha = torch.where(count > 0, 90 + 110 * count / len(kept), 0.0).to(torch.uint8)
+    stencil = Image.fromarray(alpha.view(grid).numpy())
+    cell = Image.blend(photo.convert("L").convert("RGB"), Image.new("RGB", photo.size), 0.35)
+    nearest = Image.Resampling.NEAREST
+    cell.paste(overlay.resize(photo.size, nearest), mask=stencil.resize(photo.size, nearest))
+    return cell
+
+
+def _masked_cell(photo: Image.Image, mask: Bool[Tensor, "rows cols"]) -> Image.Image:
+    """What the student would see: hidden patches are grey, with a thin line around each."""
+    cell = photo.copy()
+    draw = ImageDraw.Draw(cell)
+    rows, cols = mask.shape
+    height, width = photo.height / rows, photo.width / cols
+    for row, col in mask.nonzero().tolist():
+        corner = (round(col * width), round(row * height))
+        opposite = (round((col + 1) * width) - 1, round((row + 1) * height) - 1)
+        draw.rectangle((corner, opposite), fill=_HIDDEN, outline=_HIDDEN_GRID)
+    return cell
+
+
+def _table(rows: Sequence[Mapping[str, Image.Image]]) -> Image.Image:
+    """Cells in rows under the titles of their columns."""
+    titles = list(rows[0])
+    width, height = rows[0][titles[0]].size
+    sheet = Image.new(
+        "RGB",
+        (
+            2 * _MARGIN + len(titles) * (width + _GAP) - _GAP,
+            2 * _MARGIN + _TITLE + len(rows) * (height + _GAP) - _GAP,
+        ),
+        _PAPER,
+    )
+    draw = ImageDraw.Draw(sheet)
+    font = ImageFont.load_default(15)
+    for column, title in enumerate(titles):
+        left = _MARGIN + column * (width + _GAP)
+        draw.text((left + width / 2, _MARGIN + 5), title, fill=_INK, font=font, anchor="mm")
+        for row, cells in enumerate(rows):
+            sheet.paste(cells[title], (left, _MARGIN + _TITLE + row * (height + _GAP)))
+    return sheet
+
+
+def save_attention_pictures(
+    backbone: Backbone,
+    source: Source,
+    indices: Sequence[int],
+    out: Path,
+    *,
+    image_size: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    ratio: float = 0.3,
+    seed: int = 0,
+    rows: int = 8,
+    device: torch.device | str = "cpu",
+    precision: Precision = nullcontext,
+) -> list[Path]:
+    """Write sheets of `rows` images each to the folder `out`: attention_1.png and so on."""
+    wrong = [index for index in indices if not 0 <= index < len(source)]
+    if wrong or not indices:
+        raise UserError(
+            f"images {wrong or 'none'} were asked of the {len(source)} of {source.root}; "
+            f"use indices from 0 to {len(source) - 1}"
+        )
+    grid = backbone.grid(image_size, image_size)
+    read = partial(read_crop, source, image_size, backbone.channels)
+    out.mkdir(parents=True, exist_ok=True)
+    files: list[Path] = []
+    with frozen(backbone):
+        for (crops,) in read_in_order(read, indices, batch_size=rows):
+            images = normalise(crops.to(device), mean, std)
+            with precision():
+                heads = backbone.attention_heads(images).float().cpu()
+            attention = heads.mean(dim=1)
+            masks = strategy_masks(
+                attention, grid, ratio=ratio, seed=seed, first_image=len(files) * rows
+            )
+            sheet = attention_sheet(crops, attention, masks, grid=grid, heads=heads)
+            files.append(out / f"attention_{len(files) + 1}.png")
+            sheet.save(files[-1])
+    return files

@@ -1,0 +1,168 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor
+from torch.nn import functional
+
+from attmask.data.sources import open_images
+from attmask.errors import UserError
+from attmask.evaluation import knn
+from attmask.evaluation.features import CachedCrops, Features
+from attmask.evaluation.knn import Accuracy, colour_features, knn_accuracy, pixel_features
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "knn.npz"
+
+
+def random_features(images: int, classes: int, seed: int, width: int = 8) -> Features:
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(images) % classes
+    centres = torch.randn(classes, width, generator=torch.Generator().manual_seed(99))
+    cls = centres[labels] + torch.randn(images, width, generator=draw)
+    return Features(cls=cls, labels=labels)
+
+
+def plain_knn(
+    bank: Features, queries: Features, k: int, temperature: float, classes: int
+) -> Accuracy:
+    """One query after the other, with loops and a sort that keeps the order of equals."""
+    assert bank.labels is not None
+    assert queries.labels is not None
+    first = five = 0
+    for query, label in zip(queries.cls, queries.labels.tolist(), strict=True):
+        cosine = functional.cosine_similarity(bank.cls, query[None], dim=1).tolist()
+        nearest = sorted(range(len(cosine)), key=lambda i: -cosine[i])[:k]
+        votes = [0.0] * classes
+        for i in nearest:
+            votes[int(bank.labels[i])] += float(np.exp(cosine[i] / temperature))
+        ranked = sorted(range(classes), key=lambda c: -votes[c])
+        first += label == ranked[0]
+        five += label in ranked[:5]
+    return Accuracy(100 * first / len(queries.cls), 100 * five / len(queries.cls))
+
+
+@pytest.mark.parametrize("k", [5, 20, 100])
+def test_accuracy_equals_the_reference_implementation(k: int) -> None:
+    golden = np.load(GOLDEN)
+
+    def features(split: str) -> Features:
+        labels = torch.from_numpy(golden[f"{split}_labels"])
+        return Features(cls=torch.from_numpy(golden[split]), labels=labels)
+
+    accuracy = knn_accuracy(features("train"), features("test"), k=k, classes=10)
+    assert (accuracy.top1, accuracy.top5) == pytest.approx(golden[f"top_{k}"], abs=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 30), classes=st.integers(1, 8))
+def test_accuracy_equals_a_plain_loop(seed: int, k: int, classes: int) -> None:
+    bank, queries = random_features(30, classes, seed), random_features(11, classes, seed + 1)
+    expected = plain_knn(bank, queries, k, 0.07, classes)
+    assert knn_accuracy(bank, queries, k=k, classes=classes) == expected
+
+
+def test_one_neighbour_equals_scikit_learn() -> None:
+    bank, queries = random_features(200, 5, 0), random_features(100, 5, 1)
+    judge = KNeighborsClassifier(1, metric="cosine").fit(bank.cls.numpy(), bank.labels)
+    expected = 100 * judge.score(queries.cls.numpy(), queries.labels)
+    assert knn_accuracy(bank, queries, k=1, classes=5).top1 == pytest.approx(expected)
+
+
+def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, queries = random_features(60, 6, 0), random_features(41, 6, 1)
+    whole = knn_accuracy(bank, queries, k=7, classes=6)
+    monkeypatch.setattr(knn, "_SIMILARITIES_AT_ONCE", 60 * 4)
+    assert knn_accuracy(bank, queries, k=7, classes=6) == whole
+
+
+def test_length_of_a_feature_does_not_matter() -> None:
+    bank, queries = random_features(50, 4, 0), random_features(30, 4, 1)
+    longer = Features(cls=bank.cls * torch.linspace(0.1, 50, 50)[:, None], labels=bank.labels)
+    assert knn_accuracy(longer, queries, k=9, classes=4) == knn_accuracy(
+        bank, queries, k=9, classes=4
+    )
+
+
+def test_of_equally_similar_bank_images_the_earlier_counts() -> None:
+    bank = Features(cls=torch.ones(300, 3), labels=torch.arange(300) % 3)
+    for label, expected in ((0, 100.0), (1, 0.0), (2, 0.0)):
+        query = Features(cls=torch.ones(1, 3), labels=torch.tensor([label]))
+        assert knn_accuracy(bank, query, k=1, classes=3).top1 == expected
+
+
+def test_of_classes_with_equal_votes_the_lower_wins() -> None:
+    bank = Features(cls=torch.ones(2, 3), labels=torch.tensor([4, 2]))
+    query = Features(cls=torch.ones(1, 3), labels=torch.tensor([2]))
+    assert knn_accuracy(bank, query, k=2, classes=5).top1 == 100
+
+
+def test_top5_of_fewer_than_five_classes_is_all_of_them() -> None:
+    bank, queries = random_features(30, 3, 0), random_features(10, 3, 1)
+    assert knn_accuracy(bank, queries, k=1, classes=3).top5 == 100
+
+
+def test_a_tiny_temperature_does_not_overflow() -> None:
+    bank, queries = random_features(30, 3, 0), random_features(20, 3, 1)
+    nearest = knn_accuracy(bank, queries, k=1, classes=3).top1
+    assert knn_accuracy(bank, queries, k=10, temperature=1e-6, classes=3).top1 == nearest
+
+
+@pytest.mark.parametrize(
+    ("bank", "k", "temperature", "classes", "says"),
+    [
+        (random_features(5, 2, 0), 6, 0.07, 2, "bank of 5 images; use k from 1 to 5"),
+        (random_features(5, 2, 0), 0, 0.07, 2, "use k from 1 to 5"),
+        (random_features(5, 2, 0), 1, 0.0, 2, "not positive"),
+        (random_features(5, 4, 0), 1, 0.07, 2, "labels 0 to 3 for 2 classes"),
+        (Features(torch.ones(5, 8), None), 1, 0.07, 2, "no labels"),
+        (Features(torch.ones(0, 8), torch.ones(0).long()), 1, 0.07, 2, "empty"),
+        (Features(torch.full((5, 8), torch.nan), torch.zeros(5).long()), 1, 0.07, 2, "not finite"),
+        (random_features(5, 2, 0, width=9), 1, 0.07, 2, "9 wide, query features 8"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    bank: Features, k: int, temperature: float, classes: int, says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        knn_accuracy(bank, random_features(4, 2, 1), k=k, temperature=temperature, classes=classes)
+
+
+def cached(folder: Path, pictures: dict[str, list[Tensor]]) -> CachedCrops:
+    for name, images in pictures.items():
+        (folder / name).mkdir(parents=True)
+        for i, pixels in enumerate(images):
+            Image.fromarray(pixels.numpy()).save(folder / name / f"{i}.png")
+    return CachedCrops(open_images(folder).train, 16, 3)
+
+
+def tinted(red: int, green: int, blue: int, seed: int) -> Tensor:
+    noise = torch.randint(0, 12, (16, 16, 3), generator=torch.Generator().manual_seed(seed))
+    return (torch.tensor([red, green, blue]) + noise).to(torch.uint8)
+
+
+def test_colour_knows_a_pale_from_a_vivid_image_of_one_hue(tmp_path: Path) -> None:
+    shades = {"pale": (130, 100, 100), "vivid": (230, 100, 100), "blue": (90, 90, 200)}
+    bank, queries = (
+        cached(
+            tmp_path / split,
+            {n: [tinted(*rgb, seed + i) for i in range(8)] for n, rgb in shades.items()},
+        )
+        for split, seed in (("bank", 0), ("queries", 100))
+    )
+    assert knn_accuracy(*colour_features(bank, queries), k=3, classes=3).top1 == 100
+
+
+def test_pixels_are_centred_by_the_bank_and_not_by_the_queries(tmp_path: Path) -> None:
+    draw = torch.Generator().manual_seed(0)
+    noise = [torch.randint(0, 255, (16, 16, 3), generator=draw).to(torch.uint8) for _ in range(6)]
+    bank = cached(tmp_path / "bank", {"a": noise[:2], "b": noise[2:4]})
+    queries = cached(tmp_path / "queries", {"a": noise[:1], "b": noise[2:3]})
+    bank_features, query_features = pixel_features(bank, queries)
+    torch.testing.assert_close(bank_features.cls.mean(dim=0), torch.zeros(768), atol=1e-4, rtol=0)
+    torch.testing.assert_close(query_features.cls[0], bank_features.cls[0])
+    assert knn_accuracy(bank_features, query_features, k=1, classes=2).top1 == 100

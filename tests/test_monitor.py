@@ -1,0 +1,158 @@
+"""Metrics survive being killed, a full disk is one clear line, progress suits where it is shown."""
+
+import io
+import json
+import logging
+import math
+import resource
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from attmask.errors import UserError
+from attmask.monitor import METRICS, Monitor, MonitorConfig, read_metrics
+
+QUIET = MonitorConfig(tensorboard=False)
+
+
+def pipe() -> Console:
+    return Console(file=io.StringIO())
+
+
+def terminal() -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=160)
+
+
+def shown(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def run_steps(run: Path, start: int, stop: int, config: MonitorConfig = QUIET) -> None:
+    with Monitor(run, config, total_steps=10, start_step=start, console=pipe()) as monitor:
+        for step in range(start, stop):
+            monitor.log(step=step, **{"loss/total": step / 10, "lr": 0.5})
+
+
+def test_what_is_logged_can_be_read_back_before_the_run_ends(tmp_path: Path) -> None:
+    with Monitor(tmp_path, QUIET, total_steps=2, console=pipe()) as monitor:
+        monitor.log(step=0, loss=1.5, lr=0)
+        assert read_metrics(tmp_path) == [{"step": 0, "loss": 1.5, "lr": 0.0}]
+
+
+def test_a_run_that_logged_nothing_has_no_metrics(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
+
+
+def test_resuming_drops_the_steps_that_will_be_logged_again(tmp_path: Path) -> None:
+    run_steps(tmp_path, 0, 7)
+    run_steps(tmp_path, 4, 10)
+    assert [record["step"] for record in read_metrics(tmp_path)] == list(range(10))
+    assert [path.name for path in tmp_path.iterdir()] == [METRICS]
+
+
+def test_a_line_cut_short_by_a_kill_is_forgotten(tmp_path: Path) -> None:
+    run_steps(tmp_path, 0, 3)
+    with (tmp_path / METRICS).open("a") as file:
+        file.write('{"step": 3, "lo')
+    assert len(read_metrics(tmp_path)) == 3
+    run_steps(tmp_path, 3, 5)
+    assert [record["step"] for record in read_metrics(tmp_path)] == list(range(5))
+
+
+def test_a_spoilt_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    (tmp_path / METRICS).write_text('{"step": 0}\nspoilt\n{"step": 2}\n')
+    with pytest.raises(UserError, match=r"metrics\.jsonl has a line that is not JSON \('spoilt'\)"):
+        read_metrics(tmp_path)
+
+
+def test_every_line_is_strict_json_even_when_a_number_is_not_finite(tmp_path: Path) -> None:
+    with Monitor(tmp_path, QUIET, total_steps=1, console=pipe()) as monitor:
+        monitor.log(step=0, loss=math.nan, norm=math.inf, lr=0.1)
+    line = (tmp_path / METRICS).read_text()
+    assert json.loads(line, parse_constant=pytest.fail) == {
+        "step": 0,
+        "loss": None,
+        "norm": None,
+        "lr": 0.1,
+    }
+
+
+def test_tensorboard_gets_the_same_numbers_and_forgets_on_resume(tmp_path: Path) -> None:
+    config = MonitorConfig()
+    run_steps(tmp_path, 0, 7, config)
+    run_steps(tmp_path, 4, 10, config)
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert board.Tags()["scalars"] == ["loss/total", "lr"]
+    points = [(event.step, event.value) for event in board.Scalars("loss/total")]
+    assert points == [(step, pytest.approx(step / 10)) for step in range(10)]
+
+
+def test_a_full_disk_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Monitor(tmp_path, QUIET, total_steps=1, console=pipe()) as monitor:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file may grow
+        try:
+            with pytest.raises(UserError, match=r"metrics\.jsonl: .*; make room") as caught:
+                monitor.log(step=0, loss=1.0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "\n" not in str(caught.value)
+    assert len(read_metrics(tmp_path)) == 1  # what was held back is written once there is room
+
+
+def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monitor = Monitor(tmp_path / "file" / "run", QUIET, total_steps=1, console=pipe())
+    with pytest.raises(UserError, match=r"cannot write .*file.*choose another output directory"):
+        monitor.__enter__()
+
+
+def test_metrics_are_due_every_few_steps_and_at_the_last(tmp_path: Path) -> None:
+    monitor = Monitor(tmp_path, MonitorConfig(log_every_steps=4), total_steps=10, console=pipe())
+    assert [step for step in range(10) if monitor.due(step)] == [0, 4, 8, 9]
+
+
+def test_a_terminal_shows_a_bar_with_loss_speed_time_left_and_waiting(tmp_path: Path) -> None:
+    console = terminal()
+    with Monitor(tmp_path, QUIET, total_steps=10, start_step=4, console=console) as monitor:
+        monitor.progress(7, loss=2.345678, images_per_second=123.45, waiting_share=0.081)
+        monitor.message("k-NN 12 % [not markup]")
+    for part in ("7/10", "loss 2.3457", "123.5 img/s", "0:00:00 left", "8% waiting for data"):
+        assert part in shown(console)
+    assert "k-NN 12 % [not markup]" in shown(console)
+
+
+def test_a_pipe_gets_a_plain_line_now_and_then(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    console = pipe()
+    config = MonitorConfig(tensorboard=False, line_every_seconds=3600)
+    with (
+        caplog.at_level(logging.INFO, "attmask.monitor"),
+        Monitor(tmp_path, config, total_steps=5, console=console) as monitor,
+    ):
+        for step in range(1, 6):
+            monitor.progress(step, loss=1.0, images_per_second=10.0, waiting_share=0.0)
+        monitor.message("done")
+    first, last, message = caplog.messages
+    assert first.startswith("step 1 of 5  loss 1.0000  10.0 img/s")
+    assert last.startswith("step 5 of 5")
+    assert message == "done"
+    assert shown(console) == ""
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_not_finite_stops_the_run_with_advice(tmp_path: Path, loss: float) -> None:
+    monitor = Monitor(tmp_path, QUIET, total_steps=5, console=pipe())
+    monitor.check_finite(2, 1.0)
+    with pytest.raises(UserError, match=r"at step 3 .*lower schedule\.lr .*train\.precision=fp32"):
+        monitor.check_finite(3, loss)
+
+
+def test_every_setting_may_change_when_a_run_is_resumed() -> None:
+    for field in MonitorConfig.model_fields.values():
+        assert isinstance(field.json_schema_extra, dict)
+        assert field.json_schema_extra["operational"]

@@ -1,0 +1,195 @@
+"""Every recipe loads, says where it comes from, and has the settings that the paper states."""
+
+from importlib import resources
+from typing import NamedTuple
+
+import pytest
+
+from attmask.config import Recipe, describe, from_yaml, override, read_recipe, recipes, to_yaml
+
+SMALL = ["cpu", "demo", "small", "tiny"]
+
+
+class Row(NamedTuple):
+    """What appendix B and the tables say of a row."""
+
+    strategy: str
+    per_class: int | None
+    crops: int
+    split: float
+    prototypes: int
+    weight: float
+    momentum: float
+    knn: float
+    epochs: int = 100
+    batch: int = 240
+
+
+PAPER = {
+    "ibot-block": Row("block", 260, 6, 0.25, 8192, 1, 0.99, 46.7),
+    "ibot-random75": Row("random", 260, 6, 0.25, 8192, 1, 0.99, 47.3),
+    "ibot-random": Row("random", 260, 6, 0.25, 8192, 1, 0.99, 47.8),
+    "ibot-low": Row("low", 260, 6, 0.25, 8192, 1, 0.99, 44.0),
+    "ibot-hint": Row("hint", 260, 6, 0.25, 8192, 1, 0.99, 49.5),
+    "ibot-high": Row("high", 260, 6, 0.25, 8192, 1, 0.99, 49.7),
+    "ibot-block-5pct": Row("block", 65, 6, 0.25, 8192, 1, 0.99, 15.7),
+    "ibot-block-10pct": Row("block", 130, 6, 0.25, 8192, 1, 0.99, 31.9),
+    "ibot-high-5pct": Row("high", 65, 6, 0.25, 8192, 1, 0.99, 17.5),
+    "ibot-high-10pct": Row("high", 130, 6, 0.25, 8192, 1, 0.99, 33.8),
+    "dino": Row("none", 260, 6, 0.4, 65536, 0, 0.99, 43.0),
+    "dino-random": Row("random", 260, 6, 0.4, 65536, 0, 0.99, 43.4),
+    "dino-low": Row("low", 260, 6, 0.4, 65536, 0, 0.99, 42.7),
+    "dino-hint": Row("hint", 260, 6, 0.4, 65536, 0, 0.99, 43.6),
+    "dino-high": Row("high", 260, 6, 0.4, 65536, 0, 0.99, 43.5),
+    "dino-in1k-100ep": Row("none", None, 10, 0.4, 65536, 0, 0.996, 70.9),
+    "ibot-block-in1k-100ep": Row("block", None, 10, 0.25, 8192, 1, 0.996, 71.5),
+    "ibot-high-in1k-100ep": Row("high", None, 10, 0.25, 8192, 1, 0.996, 72.5),
+    "ibot-hint-in1k-100ep": Row("hint", None, 10, 0.25, 8192, 1, 0.996, 72.8),
+    "ibot-block-in1k-300ep": Row("block", None, 10, 0.32, 8192, 1, 0.996, 74.6, 300, 800),
+    "ibot-high-in1k-300ep": Row("high", None, 10, 0.32, 8192, 1, 0.996, 75.0, 300, 800),
+}
+
+# What appendix B and the reference implementation set alike for all rows of the paper.
+ALIKE = {
+    "backbone.name": "vit_small_patch16_224",
+    "backbone.patch_size": "16",
+    "backbone.width": "null",
+    "backbone.depth": "null",
+    "backbone.heads": "null",
+    "backbone.registers": "0",
+    "backbone.drop_path": "0.1",
+    "backbone.positions": "reference",
+    "backbone.pretrained": "false",
+    "data.channels": "3",
+    "data.mean": "[0.485, 0.456, 0.406]",
+    "data.std": "[0.229, 0.224, 0.225]",
+    "head.bottleneck": "256",
+    "head.hidden": "2048",
+    "head.layers": "3",
+    "head.shared": "true",
+    "loss.centre_momentum": "0.9",
+    "loss.student_temperature": "0.1",
+    "masking.layer": "null",
+    "masking.per_image": "false",
+    "masking.probability": "0.5",
+    "masking.show_max": "0.1",
+    "optim.betas": "[0.9, 0.999]",
+    "optim.clip": "3.0",
+    "schedule.cls_temperature": "[0.04, 0.07]",
+    "schedule.cls_temperature_warmup_epochs": "30",
+    "schedule.freeze_last_layer_epochs": "1",
+    "schedule.lr": "0.0005",
+    "schedule.lr_final": "1e-06",
+    "schedule.lr_warmup_epochs": "10.0",
+    "schedule.momentum_final": "1.0",
+    "schedule.patch_temperature": "[0.04, 0.07]",
+    "schedule.patch_temperature_warmup_epochs": "30",
+    "schedule.weight_decay": "0.04",
+    "schedule.weight_decay_final": "0.4",
+    "views.aspect": "[0.75, 1.3333333333333333]",
+    "views.blur_probabilities": "[1.0, 0.1, 0.5]",
+    "views.blur_sigma": "[0.1, 2.0]",
+    "views.brightness": "0.4",
+    "views.contrast": "0.4",
+    "views.flip_probability": "0.5",
+    "views.global_size": "224",
+    "views.grey_probability": "0.2",
+    "views.hue": "0.1",
+    "views.jitter_probability": "0.8",
+    "views.local_scale_min": "0.05",
+    "views.local_size": "96",
+    "views.saturation": "0.2",
+    "views.solarise_probability": "0.2",
+}
+
+
+@pytest.fixture(scope="module", params=recipes())
+def recipe(request: pytest.FixtureRequest) -> Recipe:
+    return read_recipe(request.param)
+
+
+@pytest.fixture(params=sorted(PAPER))
+def published(request: pytest.FixtureRequest) -> Recipe:
+    return read_recipe(request.param)
+
+
+def test_there_is_a_recipe_for_every_row_and_four_small_ones() -> None:
+    assert recipes() == sorted([*PAPER, *SMALL])
+
+
+def test_a_recipe_starts_with_a_comment_and_says_what_it_is(recipe: Recipe) -> None:
+    text = (resources.files("attmask") / "recipes" / f"{recipe.name}.yaml").read_text()
+    assert text.startswith("# Not in the paper: " if recipe.name in SMALL else "# Table")
+    assert recipe.about.summary
+    assert recipe.name in recipe.about.command
+    assert recipe.about.command.startswith("attmask ")
+
+
+def test_a_recipe_states_its_time_factor(recipe: Recipe) -> None:
+    views = recipe.config.views
+    gamma = 2 + views.local_crops * (views.local_size / views.global_size) ** 2
+    assert recipe.about.time_factor == round(gamma, 2)
+
+
+def test_every_ablation_can_be_applied_and_has_its_figure(recipe: Recipe) -> None:
+    for ablation in recipe.about.ablations:
+        override(recipe.config, ablation.overrides)
+        assert ablation.note.startswith("Table")
+        assert ablation.result.keys() == {"knn"}
+
+
+def test_a_recipe_survives_the_way_through_a_file(
+    recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = tmp_path_factory.mktemp("recipe") / "config.yaml"
+    path.write_text(to_yaml(recipe.config))
+    assert from_yaml(path) == recipe.config
+
+
+def test_a_row_has_the_papers_settings_and_figure(published: Recipe) -> None:
+    config, about = published.config, published.about
+    assert about.paper is not None
+    assert PAPER[published.name] == Row(
+        strategy=config.masking.strategy,
+        per_class=config.data.per_class,
+        crops=config.views.local_crops,
+        split=config.views.split_scale,
+        prototypes=config.head.prototypes,
+        weight=config.loss.patch_weight,
+        momentum=config.schedule.momentum,
+        knn=about.paper.figures["knn"],
+        epochs=config.schedule.epochs,
+        batch=config.train.batch_size,
+    )
+    assert config.masking.ratio == ((0.75, 0.75) if "75" in published.name else (0.1, 0.5))
+
+
+def test_what_the_paper_sets_alike_is_alike_in_all_its_rows(published: Recipe) -> None:
+    values = {line.key: line.value for line in describe(published.config)}
+    assert {key: values[key] for key in ALIKE} == ALIKE
+
+
+def test_the_papers_time_factors_are_3_10_and_3_84(published: Recipe) -> None:
+    assert published.about.time_factor == (3.84 if "in1k" in published.name else 3.1)
+
+
+def test_the_ablations_are_those_of_the_paper() -> None:
+    figures = {
+        name: [ablation.result["knn"] for ablation in read_recipe(name).about.ablations]
+        for name in ("ibot-high", "ibot-block", "ibot-random")
+    }
+    layer, probability = [48.1, 48.1, 49.8, 49.7], [43.4, 47.3, 49.4, 49.4, 44.2]
+    ratio, weight = [49.5, 49.7, 48.5, 49.1], [43.5, 47.3, 49.7, 48.3]
+    assert figures["ibot-high"] == layer + probability + ratio + weight
+    assert figures["ibot-block"] == [46.5, 46.7, 47.1, 46.9, 43.4, 46.5, 46.7, 41.9]
+    assert figures["ibot-random"] == [47.6, 47.8, 47.8, 48.2]
+
+
+def test_the_ablation_of_the_probability_uses_a_batch_of_180() -> None:
+    recipe = read_recipe("ibot-high")
+    batches = {
+        override(recipe.config, ablation.overrides).train.batch_size
+        for ablation in recipe.about.ablations
+        if "Table 9b" in ablation.note
+    }
+    assert batches == {180}
