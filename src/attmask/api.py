@@ -65,8 +65,12 @@ def load_backbone(
     folder = Path(path)
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
     if not (run / "config.yaml").is_file():
-        raise UserError(f"{path} is neither a run nor a checkpoint; give RUN or its step-... folder")
-    found = checkpoint.load_newest(run / "checkpoints") if run == folder else checkpoint.load(folder)
+        raise UserError(
+            f"{path} is neither a run nor a checkpoint; give RUN or its step-... folder"
+        )
+    found = (
+        checkpoint.load_newest(run / "checkpoints") if run == folder else checkpoint.load(folder)
+    )
     if found is None:
         raise UserError(f"{path} has no checkpoint yet; start its training again to make one")
     config = from_yaml(run / "config.yaml")
@@ -78,7 +82,9 @@ def load_backbone(
     )
     prefix = f"{network}.backbone."
     weights = found.tensors["weights"].items()
-    backbone.load_state_dict({k.removeprefix(prefix): t for k, t in weights if k.startswith(prefix)})
+    backbone.load_state_dict(
+        {k.removeprefix(prefix): t for k, t in weights if k.startswith(prefix)}
+    )
     return backbone.eval()
 
 

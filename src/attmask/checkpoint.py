@@ -1,8 +1,8 @@
 """Checkpoints that are whole or not there: written beside, flushed, renamed, verified by hash.
 
-    RUN/checkpoints/step-00001200/
-        weights.safetensors  optimizer.safetensors  ...    tensors by name
-        state.json                                         step, hashes of the files, and more
+RUN/checkpoints/step-00001200/
+    weights.safetensors  optimizer.safetensors  ...    tensors by name
+    state.json                                         step, hashes of the files, and more
 """
 
 import hashlib
@@ -29,9 +29,7 @@ STATE = "state.json"
 class CheckpointConfig(Config):
     """When to save, and what to keep."""
 
-    every_minutes: float = setting(
-        10.0, "minutes between checkpoints", operational=True, ge=0
-    )
+    every_minutes: float = setting(10.0, "minutes between checkpoints", operational=True, ge=0)
     keep: int = setting(2, "how many of the newest checkpoints to keep", operational=True, ge=1)
 
 

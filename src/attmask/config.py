@@ -277,7 +277,7 @@ def _read(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
     if identity in seen:
         raise UserError(f"recipe {name} extends itself; remove one `extends`")
     values = _parse(text, name) or {}
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise UserError(f"recipe {name} is not a list of `setting: value`")
     if "extends" not in values:
         return values
@@ -298,7 +298,7 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 _Checked = TypeVar("_Checked", bound=Config)
 
 
-def _checked(model: type[_Checked], values: dict[str, Any], origin: str) -> _Checked:
+def _checked(model: type[_Checked], values: object, origin: str) -> _Checked:
     """Build a config; what is wrong with it becomes one line."""
     try:
         return model.model_validate(values)
@@ -306,14 +306,15 @@ def _checked(model: type[_Checked], values: dict[str, Any], origin: str) -> _Che
         problems: dict[str, list[str]] = {}
         for error in fault.errors(include_url=False):
             key = _key(model, error["loc"])
-            shown = f"{key}={_text(error['input'])}"
+            shown = "=".join(filter(None, [key, _text(error["input"])]))
             if error["type"] == "value_error":
                 shown, reason = key, str(error["ctx"]["error"])
             elif error["type"] == "extra_forbidden":
                 shown, reason = "", _unknown("setting", key, [name for name, _ in _fields(model)])
             else:
                 reason = error["msg"].replace("Input should", "should").replace("tuple", "list")
-                if str(error["input"]).lower() == "none":
+                reason = re.sub(r"a valid dictionary.*", "a group of settings", reason)
+                if str(error["input"]) == "none":
                     reason += " (nothing is written null)"
             problems.setdefault(shown, []).append(reason)
         lines = [": ".join(filter(None, [k, " or ".join(v)])) for k, v in problems.items()]
@@ -384,6 +385,6 @@ def _parse(text: str | bytes, origin: str) -> Any:
 def _text(value: object) -> str:
     """A value as it is written in an override."""
     with suppress(UserError):
-        if isinstance(value, str) and _parse(value, value) == value:
+        if isinstance(value, str) and value.isprintable() and _parse(value, value) == value:
             return value
     return json.dumps(value, default=str)

@@ -147,7 +147,8 @@ class Distiller(nn.Module):
     @torch.no_grad()
     def update_teacher_(self, momentum: float) -> None:
         """The moving average: teacher = m * teacher + (1 - m) * student."""
-        teacher, student = list(self.teacher.parameters()), list(self.student.parameters())
+        teacher: list[Tensor] = list(self.teacher.parameters())
+        student: list[Tensor] = list(self.student.parameters())
         torch._foreach_lerp_(teacher, student, 1 - momentum)
 
     @torch.no_grad()
@@ -164,8 +165,10 @@ def patch_weights(mask: Bool[Tensor, "B N"]) -> Float[Tensor, "M"]:
     Images without a mask count as zero.
     """
     count = mask.sum(dim=1, keepdim=True).clamp(min=1)
-    return (1 / (count * len(mask))).expand_as(mask)[mask]
+    weight: Tensor = 1 / (count * len(mask))
+    return weight.expand_as(mask)[mask]
 
 
 def _entropy(probabilities: Float[Tensor, "*tokens K"]) -> Float[Tensor, "*tokens"]:
-    return torch.special.entr(probabilities).sum(dim=-1)
+    entropy: Tensor = torch.special.entr(probabilities).sum(dim=-1)
+    return entropy

@@ -17,7 +17,9 @@ Format = Literal["bf16", "fp16", "fp32"]
 def choose_device(asked: str) -> torch.device:
     """The device asked for; `auto` is an accelerator if there is one."""
     if asked == "auto":
-        found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        found = (
+            torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        )
         return found or torch.device("cpu")
     device = torch.device(asked)
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -28,9 +30,9 @@ def choose_device(asked: str) -> torch.device:
 def has_bf16(device: torch.device) -> bool:
     """Whether bf16 is computed by the hardware itself, not emulated."""
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     known = torch.cpu.get_capabilities() if device.type == "cpu" else {}
-    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return any(bool(known.get(name)) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def cores() -> int:
@@ -47,7 +49,9 @@ class Precision:
     scaler: torch.amp.GradScaler
 
     @classmethod
-    def choose(cls, asked: Literal["auto", "bf16", "fp16", "fp32"], device: torch.device) -> "Precision":
+    def choose(
+        cls, asked: Literal["auto", "bf16", "fp16", "fp32"], device: torch.device
+    ) -> "Precision":
         """`auto` is bf16 where the hardware has it, else fp32."""
         automatic: Format = "bf16" if has_bf16(device) else "fp32"
         chosen = automatic if asked == "auto" else asked

@@ -87,7 +87,9 @@ class High:
     def __call__(
         self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
     ) -> Bool[Tensor, "B N"]:
-        return _rank(attention, descending=True) < _count(attention.shape[-1], draws.ratio("mask ratio"))
+        return _rank(attention, descending=True) < _count(
+            attention.shape[-1], draws.ratio("mask ratio")
+        )
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,9 @@ class Low:
     def __call__(
         self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
     ) -> Bool[Tensor, "B N"]:
-        return _rank(attention, descending=False) < _count(attention.shape[-1], draws.ratio("mask ratio"))
+        return _rank(attention, descending=False) < _count(
+            attention.shape[-1], draws.ratio("mask ratio")
+        )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,10 @@ class OptimConfig(Config):
     """The optimiser."""
 
     clip: float | None = setting(
-        3.0, "largest gradient norm of each parameter tensor by itself (null: none)", paper="3", gt=0
+        3.0,
+        "largest gradient norm of each parameter tensor by itself (null: none)",
+        paper="3",
+        gt=0,
     )
     betas: tuple[float, float] = setting((0.9, 0.999), "AdamW's betas", paper="[0.9, 0.999]")
 

@@ -18,9 +18,7 @@ class ScheduleConfig(Config):
     momentum: float = setting(
         0.996, "the teacher's momentum at the start", paper="0.996 (0.99 on 20 %)", ge=0, le=1
     )
-    momentum_final: float = setting(
-        1.0, "the teacher's momentum at the end", paper="1", ge=0, le=1
-    )
+    momentum_final: float = setting(1.0, "the teacher's momentum at the end", paper="1", ge=0, le=1)
     cls_temperature: tuple[float, float] = setting(
         (0.04, 0.07), "teacher temperature for [CLS]: from, to", paper="[0.04, 0.07]"
     )

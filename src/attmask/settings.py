@@ -16,5 +16,5 @@ def setting(
 ) -> Any:
     """Declare a setting: `paper` is the paper's value where it has one; an operational setting
     may change when a run is resumed, because it does not change the result."""
-    extra = {"paper": paper, "operational": operational}
+    extra: dict[str, Any] = {"paper": paper, "operational": operational}
     return Field(default, description=meaning, json_schema_extra=extra, **limits)

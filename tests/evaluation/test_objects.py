@@ -223,9 +223,9 @@ def test_metrics_are_flat_numbers(backbone: Backbone, scenes: Source) -> None:
 
 
 @pytest.mark.skipif(not PETS.is_dir(), reason="needs pets160 in the folder ATTMASK_TEST_DATA")
-def test_pets_cover_a_third_of_their_photographs(backbone: Backbone) -> None:
+def test_pets_cover_half_of_their_photographs(backbone: Backbone) -> None:
     source = open_images(PETS).val
     assert source is not None
     report = measure(backbone, source, max_images=74)
     assert report.images == 74
-    assert 0.25 < report.object_area < 0.6
+    assert 0.4 < report.object_area < 0.65

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float32
 
 _BASE = np.array([0.50, 0.475, 0.44], dtype=np.float32)
-_BROWN = np.array([0.04, 0.0, -0.04], dtype=np.float32)
+_BROWN = np.array([0.03, 0.0, -0.03], dtype=np.float32)
 _ITEMS = 12
 _EDGE = np.float32(0.16)  # softness of an item's edge, as a share of its half width
 
@@ -48,7 +48,7 @@ def _clutter(rng: np.random.Generator, size: int) -> Float32[np.ndarray, "size s
     striped = phase[:8, :, None] < 0.6
     waves = np.cos(along[:8] * (30 + 50 * rate[:8, :, None]) + phase[:8, :, None] * 40)
     weight[:8] *= np.where(striped, waves, np.float32(1))
-    tint = (light - np.float32(0.5)) * np.float32(0.36) + (brown - np.float32(0.5)) * 2 * _BROWN
+    tint = (light - np.float32(0.5)) * np.float32(0.24) + (brown - np.float32(0.5)) * 2 * _BROWN
     flat = weight.reshape(_ITEMS, -1).T @ tint.astype(np.float32)
     return np.asarray(flat.reshape(size, size, 3))
 
@@ -58,6 +58,6 @@ def backdrop(rng: np.random.Generator, size: int) -> Float32[np.ndarray, "size s
     slope_x, slope_y, brown = rng.random(3, dtype=np.float32) - np.float32(0.5)
     ramp = (np.arange(size, dtype=np.float32) + np.float32(0.5)) / np.float32(size) - 0.5
     light = np.float32(0.2) * (slope_x * ramp[None, :] + slope_y * ramp[:, None])
-    light = light + 0.08 * _noise(rng, size, 6) + 0.10 * _noise(rng, size, 24)
+    light = light + 0.05 * _noise(rng, size, 6) + 0.06 * _noise(rng, size, 24)
     warmth = brown * np.float32(0.5) + _noise(rng, size, 5)
-    return _BASE + light[..., None] + warmth[..., None] * _BROWN + _clutter(rng, size)
+    return np.asarray(_BASE + light[..., None] + warmth[..., None] * _BROWN + _clutter(rng, size))

@@ -16,12 +16,12 @@ Outline = Callable[[Plane, Plane], Plane]
 
 def square(u: Plane, v: Plane) -> Plane:
     """A square that stands on its side."""
-    return np.maximum(abs(u), abs(v)) - np.float32(0.68)
+    return np.asarray(np.maximum(abs(u), abs(v)) - np.float32(0.68))
 
 
 def disc(u: Plane, v: Plane) -> Plane:
     """A full disc."""
-    return np.hypot(u, v) - np.float32(0.8)
+    return np.asarray(np.hypot(u, v) - np.float32(0.8))
 
 
 def heart(u: Plane, v: Plane) -> Plane:
@@ -30,7 +30,7 @@ def heart(u: Plane, v: Plane) -> Plane:
     right, left = (v + 0.17 + u) * slant, (v + 0.17 - u) * slant
     body = np.maximum(abs(right), abs(left)) - side
     lobes = np.minimum(np.hypot(right - side, left), np.hypot(right, left - side)) - side
-    return np.minimum(body, lobes)
+    return np.asarray(np.minimum(body, lobes))
 
 
 def cross(u: Plane, v: Plane) -> Plane:
@@ -38,7 +38,7 @@ def cross(u: Plane, v: Plane) -> Plane:
     long, thick = np.float32(0.92), np.float32(0.36)
     flat = np.maximum(abs(u) - long, abs(v) - thick)
     upright = np.maximum(abs(u) - thick, abs(v) - long)
-    return np.minimum(flat, upright)
+    return np.asarray(np.minimum(flat, upright))
 
 
 def drop(u: Plane, v: Plane) -> Plane:
@@ -49,24 +49,26 @@ def drop(u: Plane, v: Plane) -> Plane:
     cone = abs(u) * np.float32(cosine) - (tip - v) * np.float32(sine)
     tangent = np.float32(centre + radius * sine)
     bulb = np.hypot(u, v - np.float32(centre)) - np.float32(radius)
-    return np.minimum(bulb, np.maximum(cone, tangent - v))
+    return np.asarray(np.minimum(bulb, np.maximum(cone, tangent - v)))
 
 
 def flower(u: Plane, v: Plane) -> Plane:
     """Six round petals around a centre."""
-    return np.hypot(u, v) - (np.float32(0.76) + np.float32(0.2) * np.cos(6 * np.arctan2(v, u)))
+    return np.asarray(
+        np.hypot(u, v) - (np.float32(0.76) + np.float32(0.2) * np.cos(6 * np.arctan2(v, u)))
+    )
 
 
 def crescent(u: Plane, v: Plane) -> Plane:
     """A disc from which another, to the right, was bitten off."""
     bite = np.float32(0.62) - np.hypot(u - np.float32(0.52), v)
-    return np.maximum(np.hypot(u, v) - np.float32(0.96), bite)
+    return np.asarray(np.maximum(np.hypot(u, v) - np.float32(0.96), bite))
 
 
 def ring(u: Plane, v: Plane) -> Plane:
     """A disc with a hole through which the background is seen."""
     radius = np.hypot(u, v)
-    return np.maximum(radius - np.float32(0.94), np.float32(0.36) - radius)
+    return np.asarray(np.maximum(radius - np.float32(0.94), np.float32(0.36) - radius))
 
 
 def star(u: Plane, v: Plane) -> Plane:
@@ -78,10 +80,10 @@ def star(u: Plane, v: Plane) -> Plane:
     across = np.array([inner * np.sin(half), outer - inner * np.cos(half)], dtype=np.float32)
     across /= np.linalg.norm(across)
     along = radius * np.cos(folded) - np.float32(outer)
-    return along * across[0] + radius * np.sin(folded) * across[1]
+    return np.asarray(along * across[0] + radius * np.sin(folded) * across[1])
 
 
 def triangle(u: Plane, v: Plane) -> Plane:
     """A triangle of equal sides that stands on one of them."""
     slanted = abs(u) * np.float32(np.sqrt(0.75)) + v * np.float32(0.5)
-    return np.maximum(slanted, -v) - np.float32(0.5)
+    return np.asarray(np.maximum(slanted, -v) - np.float32(0.5))

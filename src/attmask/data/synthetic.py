@@ -7,7 +7,6 @@ it is the same scene at every size, and its object mask is known exactly.
 
 import json
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from attmask.data import shapes, textures
 from attmask.data.backdrop import backdrop
 from attmask.errors import UserError
 
-VERSION = 1  # raise it whenever a scene changes: folders of another version are refused
+VERSION = 2  # raise it whenever a scene changes: folders of another version are refused
 MANIFEST = "synthetic.json"
 _VAL_START = 10**9  # validation scenes stay the same however many training scenes there are
 _SMALLEST = 16
@@ -73,9 +72,9 @@ class Pose:
     @classmethod
     def draw(cls, rng: np.random.Generator) -> "Pose":
         """A random size, place, rotation, stretch, shear and perspective."""
-        radius = rng.uniform(0.25, 0.4)
+        radius = rng.uniform(0.28, 0.4)
         x, y = rng.uniform(radius, 1 - radius, size=2)
-        angle = rng.uniform(-0.8, 0.8)
+        angle = rng.uniform(-0.6, 0.6)
         stretch, shear = math.exp(rng.uniform(-0.13, 0.13)), rng.uniform(-0.2, 0.2)
         rotation = np.array(
             [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
@@ -123,14 +122,14 @@ class Light:
 
 def _tones(rng: np.random.Generator, label: int) -> Float32[np.ndarray, "2 3"]:
     """A dark and a light colour of about one hue, in random order; hues overlap across classes."""
-    hue = 2 * math.pi * label / len(CLASSES) + rng.normal(0, 1.3)
-    hues = hue + np.array([0.0, rng.normal(0, 0.4)])
-    lights = np.array([rng.uniform(0.12, 0.32), rng.uniform(0.72, 0.92)])
-    chromas = rng.uniform((0.12, 0.10), (0.26, 0.24))
+    hue = 2 * math.pi * label / len(CLASSES) + rng.normal(0, 1.2)
+    hues = hue + np.array([0.0, rng.normal(0, 0.15)])
+    lights = np.array([rng.uniform(0.15, 0.25), rng.uniform(0.78, 0.88)])
+    chromas = rng.uniform((0.12, 0.10), (0.17, 0.15))
     primaries = np.array([0.0, 2 * math.pi / 3, 4 * math.pi / 3])
     tones = lights[:, None] + chromas[:, None] * np.cos(hues[:, None] - primaries)
     order = (0, 1) if rng.random() < 0.5 else (1, 0)
-    return tones[list(order)].astype(np.float32)
+    return np.asarray(tones[list(order)].astype(np.float32))
 
 
 def _weave(rng: np.random.Generator) -> textures.Weave:
@@ -148,13 +147,15 @@ def _centres(first: int, last: int, steps: int) -> Float32[np.ndarray, "pixels"]
 def _fold(fine: Float32[np.ndarray, "rows columns *rest"], by: int) -> np.ndarray:
     """The mean over squares of `by` times `by` pixels."""
     rows, columns = fine.shape[0] // by, fine.shape[1] // by
-    return fine.reshape(rows, by, columns, by, *fine.shape[2:]).mean(axis=(1, 3))
+    return np.asarray(fine.reshape(rows, by, columns, by, *fine.shape[2:]).mean(axis=(1, 3)))
 
 
 def scene(index: int, *, seed: int, size: int) -> Scene:
     """Scene number `index` of the world `seed`, drawn at `size` pixels a side."""
     if size < _SMALLEST:
-        raise UserError(f"scene size {size} is too small to show an object; use {_SMALLEST} or more")
+        raise UserError(
+            f"scene size {size} is too small to show an object; use {_SMALLEST} or more"
+        )
     if index < 0 or seed < 0:
         raise UserError(f"scene index {index} and seed {seed} must not be negative; use 0 or more")
     label = index % len(_KINDS)
@@ -239,25 +240,24 @@ def write_folder(root: Path, *, train: int, val: int, size: int, seed: int) -> N
         _check_same(manifest, settings)
         return
     plan = list(_plan(root, train, val))
-    _check_nothing_else(root, {path for path, _ in plan})
+    masks = {path: object_mask_path(path, root) for path, _ in plan}
+    _check_nothing_else(root, {*masks, *masks.values()})
     try:
+        for folder in {path.parent for path in (*masks, *masks.values())}:
+            folder.mkdir(parents=True, exist_ok=True)
         for path, index in plan:
             drawn = scene(index, seed=seed, size=size)
-            _write_png(drawn.image, path)
-            _write_png(drawn.mask.astype(np.uint8) * 255, object_mask_path(path, root))
+            Image.fromarray(drawn.image).save(path, compress_level=1)
+            mask = Image.fromarray(drawn.mask.astype(np.uint8) * 255)
+            mask.save(masks[path], compress_level=1)
         # Last, and by renaming: a folder with a manifest is a complete folder.
         unfinished = manifest.with_suffix(".partial")
         unfinished.write_text(json.dumps(settings, indent=2) + "\n")
-        os.replace(unfinished, manifest)
+        unfinished.replace(manifest)
     except OSError as error:
         raise UserError(
             f"cannot write scenes to {root}: {error.strerror}; free space or choose another folder"
         ) from error
-
-
-def _write_png(pixels: np.ndarray, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels).save(path, compress_level=1)
 
 
 def _check_same(manifest: Path, settings: dict[str, int]) -> None:
@@ -273,9 +273,8 @@ def _check_same(manifest: Path, settings: dict[str, int]) -> None:
         )
 
 
-def _check_nothing_else(root: Path, images: set[Path]) -> None:
+def _check_nothing_else(root: Path, expected: set[Path]) -> None:
     """Refuse a folder with files that are not leftovers of this very data set."""
-    expected = images | {object_mask_path(path, root) for path in images}
     for split in ("train", "val", "masks"):
         for path in sorted((root / split).rglob("*")):
             if path.is_file() and path not in expected:

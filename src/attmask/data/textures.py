@@ -38,7 +38,7 @@ def bricks(u: Plane, v: Plane, weave: Weave) -> Plane:
     across = across * np.float32(0.55) + row * np.float32(0.5)
     to_side = np.float32(0.5) - abs(across - np.floor(across) - np.float32(0.5))
     to_row = np.float32(0.5) - abs(up - row - np.float32(0.5))
-    return (np.minimum(to_side / np.float32(0.55), to_row) - np.float32(0.17)) * 4
+    return np.asarray((np.minimum(to_side / np.float32(0.55), to_row) - np.float32(0.17)) * 4)
 
 
 def checks(u: Plane, v: Plane, weave: Weave) -> Plane:
@@ -53,14 +53,14 @@ def dots(u: Plane, v: Plane, weave: Weave) -> Plane:
     lean = np.float32(np.sqrt(0.75)) * across
     half = np.float32(0.5) * up
     waves = np.cos(_TURN * up) + np.cos(_TURN * (lean + half)) + np.cos(_TURN * (lean - half))
-    return waves - np.float32(0.35)
+    return np.asarray(waves - np.float32(0.35))
 
 
 def hatching(u: Plane, v: Plane, weave: Weave) -> Plane:
     """Thin slanting lines that cross."""
     across, up = weave.phases(u, v, 0.7)
     lines = np.maximum(np.cos(_TURN * (across + up)), np.cos(_TURN * (across - up)))
-    return (lines - np.float32(0.7)) * 2
+    return np.asarray((lines - np.float32(0.7)) * 2)
 
 
 def marble(u: Plane, v: Plane, weave: Weave) -> Plane:
@@ -74,7 +74,9 @@ def marble(u: Plane, v: Plane, weave: Weave) -> Plane:
 
 def rings(u: Plane, v: Plane, weave: Weave) -> Plane:
     """Circles around the object's centre."""
-    return np.sin(_TURN * (np.float32(weave.frequency) * np.hypot(u, v) + np.float32(0.1)))
+    return np.asarray(
+        np.sin(_TURN * (np.float32(weave.frequency) * np.hypot(u, v) + np.float32(0.1)))
+    )
 
 
 def scales(u: Plane, v: Plane, weave: Weave) -> Plane:
@@ -83,12 +85,12 @@ def scales(u: Plane, v: Plane, weave: Weave) -> Plane:
     row = np.floor(up)
     across = across * np.float32(0.8) + row * np.float32(0.5)
     sideways = (across - np.floor(across) - np.float32(0.5)) * np.float32(1.25)
-    return np.cos(_TURN * np.float32(1.5) * np.hypot(sideways, up - row))
+    return np.asarray(np.cos(_TURN * np.float32(1.5) * np.hypot(sideways, up - row)))
 
 
 def spokes(u: Plane, v: Plane, weave: Weave) -> Plane:
     """Wedges that run out from the object's centre."""
-    return np.sin(8 * np.arctan2(v, u) + _TURN * np.float32(weave.offset[0]))
+    return np.asarray(np.sin(8 * np.arctan2(v, u) + _TURN * np.float32(weave.offset[0])))
 
 
 def stripes(u: Plane, v: Plane, weave: Weave) -> Plane:
@@ -102,4 +104,4 @@ def zigzags(u: Plane, v: Plane, weave: Weave) -> Plane:
     across, up = weave.phases(u, v)
     bend = across * np.float32(0.8)
     bend = abs(bend - np.floor(bend) - np.float32(0.5)) * np.float32(1.7)
-    return np.sin(_TURN * (up + bend))
+    return np.asarray(np.sin(_TURN * (up + bend)))

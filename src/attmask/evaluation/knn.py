@@ -78,9 +78,10 @@ def _neighbours(
     columns = functional.normalize(bank.float(), dim=1).T
     for chunk in queries.split(max(1, _SIMILARITIES_AT_ONCE // len(bank))):
         similarity = functional.normalize(chunk.float(), dim=1) @ columns
-        value, index = similarity.topk(k, dim=1)
+        found = similarity.topk(min(k + 1, len(bank)), dim=1)
+        value, index = found.values[:, :k], found.indices[:, :k]
         # topk promises no order among equals: rows where the k-th place is shared are sorted.
-        shared = (similarity >= value[:, -1:]).sum(dim=1) > k
+        shared = (found.values[:, k:] == value[:, -1:]).any(dim=1)
         if bool(shared.any()):
             ordered = similarity[shared].sort(dim=1, descending=True, stable=True)
             value[shared], index[shared] = ordered.values[:, :k], ordered.indices[:, :k]

@@ -1,6 +1,7 @@
 """The backbone: a timm vision transformer that takes a mask and tells what `[CLS]` attends to."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import timm
 import torch
@@ -105,14 +106,14 @@ class Backbone(nn.Module):
     ) -> Tokens:
         """All tokens of whole images, or of images with masked patches."""
         x, watched = self._trunk(images, mask)
-        x = self.vit.norm(self._run_block(self.vit.blocks[-1], x, None))
+        x = self.vit.norm(self._run_block(self._blocks[-1], x, None))
         attention = self._attention(watched).mean(dim=1)
         return Tokens(cls=x[:, 0], patches=x[:, self._prefix :], attention=attention)
 
     def summary(self, images: Float[Tensor, "B C H W"]) -> Summary:
         """`[CLS]` and its attention alone, for objectives that read no patches."""
         x, watched = self._trunk(images, None)
-        cls = run_block_for(self.vit.blocks[-1], x, None, Chosen.where(self._read(x, None)))
+        cls = run_block_for(self._blocks[-1], x, None, Chosen.where(self._read(x, None)))
         return Summary(cls=self.vit.norm(cls), attention=self._attention(watched).mean(dim=1))
 
     def select(
@@ -126,7 +127,7 @@ class Backbone(nn.Module):
         x, _ = self._trunk(images, mask, keep)
         read = self._read(x, wanted)
         last_keep = None if keep is None else keep[-1]
-        x = self.vit.norm(run_block_for(self.vit.blocks[-1], x, last_keep, Chosen.where(read)))
+        x = self.vit.norm(run_block_for(self._blocks[-1], x, last_keep, Chosen.where(read)))
         is_cls = read.nonzero()[:, 1] == 0
         return Selected(cls=x[is_cls], patches=x[~is_cls])
 
@@ -140,10 +141,14 @@ class Backbone(nn.Module):
         """`[CLS]` after each of the last blocks, each through the final norm."""
         x = self._embed(images, None)
         outputs = []
-        for block in self.vit.blocks:
+        for block in self._blocks:
             x = self._run_block(block, x, None)
             outputs.append(x[:, 0])
         return torch.stack([self.vit.norm(cls) for cls in outputs[-blocks:]])
+
+    @property
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.vit.blocks if isinstance(block, Block)]
 
     @property
     def _prefix(self) -> int:
@@ -158,14 +163,14 @@ class Backbone(nn.Module):
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
         """The input of the last block and the input of the block whose attention is read."""
         x = watched = self._embed(images, mask)
-        for i, block in enumerate(self.vit.blocks[:-1]):
+        for i, block in enumerate(self._blocks[:-1]):
             x = self._run_block(block, x, None if keep is None else keep[i])
             if i < self.layer:
                 watched = x
         return x, watched
 
     def _attention(self, watched: Float[Tensor, "B T D"]) -> Float[Tensor, "B H N"]:
-        return cls_attention(self.vit.blocks[self.layer], watched, self._prefix)
+        return cls_attention(self._blocks[self.layer], watched, self._prefix)
 
     def _read(
         self, x: Float[Tensor, "B T D"], wanted: Bool[Tensor, "B N"] | None
@@ -186,7 +191,7 @@ class Backbone(nn.Module):
         patches = vit.patch_embed.norm(vit.patch_embed.proj(images).flatten(2).transpose(1, 2))
         if mask is not None:
             patches = torch.where(mask[..., None], self.mask_token.to(patches.dtype), patches)
-        prefix = [t for t in (vit.cls_token, vit.reg_token) if t is not None]
+        prefix: list[Tensor] = [t for t in (vit.cls_token, vit.reg_token) if t is not None]
         first = torch.cat(prefix, dim=1).expand(len(images), -1, -1)
         if vit.pos_embed is not None:
             placed = 0 if vit.no_embed_class else self._prefix
@@ -207,7 +212,7 @@ def build_backbone(
 ) -> Backbone:
     """A backbone with the reference's initial weights, or timm's pretrained ones."""
     patches_along(image_size, config.patch_size)
-    asked = {
+    asked: dict[str, Any] = {
         "embed_dim": config.width,
         "depth": config.depth,
         "num_heads": config.heads,
@@ -228,8 +233,10 @@ def build_backbone(
         global_pool="token",
         **{name: value for name, value in asked.items() if value is not None},
     )
+    _check_supported(vit)
+    assert isinstance(vit, VisionTransformer)
     backbone = Backbone(vit, layer=layer, positions=config.positions)
-    if not config.pretrained:
+    if not config.pretrained and vit.cls_token is not None:
         nn.init.trunc_normal_(vit.cls_token, std=0.02)  # timm starts it at 1e-6
     return backbone
 

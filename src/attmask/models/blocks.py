@@ -21,8 +21,8 @@ def run_block(
     block: Block, x: Float[Tensor, "B T D"], keep: Float[Tensor, "2 B"] | None
 ) -> Float[Tensor, "B T D"]:
     """All tokens through one block."""
-    y = block.norm1(x)
-    x = x + _kept(block.ls1(_project(block.attn, attend(block.attn, y, y), y)), keep, 0)
+    attn, y = _attention_of(block), block.norm1(x)
+    x = x + _kept(block.ls1(_project(attn, attend(attn, y, y), y)), keep, 0)
     return x + _kept(block.ls2(block.mlp(block.norm2(x))), keep, 1)
 
 
@@ -47,13 +47,13 @@ def run_block_for(
     block: Block, x: Float[Tensor, "B T D"], keep: Float[Tensor, "2 B"] | None, chosen: Chosen
 ) -> Float[Tensor, "M D"]:
     """Only the chosen tokens through one block: all are keys and values, few are queries."""
-    y = block.norm1(x)
+    attn, y = _attention_of(block), block.norm1(x)
     queries = y.take_along_dim(chosen.index[..., None], dim=1)
-    mixed = attend(block.attn, queries, y)[chosen.valid]
+    mixed = attend(attn, queries, y)[chosen.valid]
     if keep is not None:
         keep = keep[:, chosen.wanted.nonzero()[:, 0]]
     x = x[chosen.wanted]
-    x = x + _kept(block.ls1(_project(block.attn, mixed, y[chosen.wanted])), keep, 0)
+    x = x + _kept(block.ls1(_project(attn, mixed, y[chosen.wanted])), keep, 0)
     return x + _kept(block.ls2(block.mlp(block.norm2(x))), keep, 1)
 
 
@@ -81,7 +81,7 @@ def cls_attention(block: Block, x: Float[Tensor, "B T D"], prefix: int) -> Float
     patches would tie. The softmax is over all tokens; the columns of `[CLS]` and of the registers
     are dropped afterwards, not renormalised.
     """
-    attn = block.attn
+    attn = _attention_of(block)
     with torch.autocast(x.device.type, enabled=False):
         y = block.norm1(x.to(torch.promote_types(x.dtype, torch.float32)))
         q = attn.q_norm(_heads(_part(attn, y[:, :1], slice(0, 1)), attn))
@@ -103,12 +103,18 @@ def drop_path(
     branch = torch.arange(2, device=images.device)[:, None]
     lot = uniform("drop path", seed, step, images, views, block, branch)
     rates = rates.to(lot)[:, None, None]
-    return (lot >= rates) / (1 - rates)
+    keep: Tensor = (lot >= rates) / (1 - rates)
+    return keep
 
 
 def _fused_is_faster(q: Tensor) -> bool:
     """Fused attention wins everywhere but on CPUs in bf16 (2026, torch 2.15: 35 against 22 ms)."""
     return q.device.type != "cpu" or q.dtype == torch.float32
+
+
+def _attention_of(block: Block) -> Attention:
+    assert isinstance(block.attn, Attention)
+    return block.attn
 
 
 def _part(attn: Attention, x: Tensor, part: slice) -> Tensor:
@@ -119,7 +125,8 @@ def _part(attn: Attention, x: Tensor, part: slice) -> Tensor:
 
 
 def _heads(x: Tensor, attn: Attention) -> Tensor:
-    return x.unflatten(-1, (attn.num_heads, attn.head_dim)).transpose(1, 2)
+    split: Tensor = x.unflatten(-1, (attn.num_heads, attn.head_dim))
+    return split.transpose(1, 2)
 
 
 def _project(attn: Attention, mixed: Tensor, y: Tensor) -> Tensor:

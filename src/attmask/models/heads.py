@@ -1,5 +1,7 @@
 """The projection head: tokens to scores over prototypes."""
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -26,7 +28,7 @@ class Head(nn.Module):
         super().__init__()
         widths = [width, *[config.hidden] * (config.layers - 1), config.bottleneck]
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in itertools.pairwise(widths):
             layers += [nn.Linear(before, after), nn.GELU()]
         self.mlp = nn.Sequential(*layers[:-1])
         for layer in self.mlp:

@@ -1,0 +1,194 @@
+"""The command line: parses and prints, never computes."""
+
+import argparse
+import difflib
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from attmask import __version__
+from attmask.errors import UserError
+
+INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with errors in one line, a near name, and exit status 1."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is."""
+        self.exit(1, f"attmask: {message}; see {self.prog} --help\n")
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        choices = [str(choice) for choice in action.choices or ()]
+        if choices and value not in choices:
+            near = difflib.get_close_matches(str(value), choices, n=1)
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
+            raise argparse.ArgumentError(None, f"there is no command {value}; {advice}")
+
+
+def build_parser() -> Parser:
+    """All commands with their arguments."""
+    parser = Parser(
+        prog="attmask",
+        description="Pre-train vision transformers without labels, with attention-guided masking.",
+    )
+    parser.add_argument("--version", action="version", version=f"attmask {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    demo = commands.add_parser(
+        "demo", help="make images, pre-train, evaluate and draw, in minutes on a CPU"
+    )
+    demo.add_argument("--out", type=Path, default=Path("demo"), help="folder (default: demo)")
+    demo.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
+    _add_overrides(demo)
+    demo.set_defaults(run=_demo)
+
+    pretrain = commands.add_parser(
+        "pretrain",
+        help="pre-train on a folder of images; the same command resumes",
+        description="Pre-train on a folder of images: one sub-folder a class, train/ and val/, or "
+        "flat without labels. If RUN holds a checkpoint of the same settings, training goes on.",
+    )
+    pretrain.add_argument("data", metavar="DATA", type=Path, help="folder of images")
+    pretrain.add_argument(
+        "--recipe",
+        help="name (see attmask recipes) or YAML file; by default cpu, or small on a GPU",
+    )
+    pretrain.add_argument(
+        "--out", metavar="RUN", type=Path, help="folder of the run (default: runs/DATA-RECIPE)"
+    )
+    _add_overrides(pretrain)
+    pretrain.set_defaults(run=_pretrain)
+
+    recipes = commands.add_parser("recipes", help="list the recipes")
+    recipes.set_defaults(run=_recipes)
+
+    config = commands.add_parser(
+        "config", help="print every setting of a recipe, its meaning and the paper's value"
+    )
+    config.add_argument("name", metavar="NAME", help="name of a recipe or YAML file")
+    _add_overrides(config)
+    config.set_defaults(run=_config)
+    return parser
+
+
+def _add_overrides(parser: argparse.ArgumentParser) -> None:
+    """Say that key=value is taken, anywhere; `parse` collects them."""
+    parser.set_defaults(overrides=[])
+    parser.usage = f"{parser.format_usage().removeprefix('usage: ').strip()} [key=value ...]"
+    parser.epilog = (
+        "key=value changes a setting, e.g. masking.strategy=hint: see attmask config NAME"
+    )
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command, its arguments and overrides (which argparse would not take after options)."""
+    parser = build_parser()
+    parsed, rest = parser.parse_known_args(arguments)
+    strange = [word for word in rest if word.startswith("-") or "=" not in word]
+    if strange or (rest and not hasattr(parsed, "overrides")):
+        parser.error(f"unknown argument {(strange or rest)[0]}")
+    parsed.overrides = rest
+    return parsed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; exit status 0, or 1 with one line for what the user can mend."""
+    parsed = parse(arguments)
+    _show_log()
+    run: Callable[[argparse.Namespace], int] = parsed.run
+    try:
+        return run(parsed)
+    except UserError as fault:
+        print(f"attmask: {fault}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("attmask: stopped", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _show_log() -> None:
+    """The library logs; a person reads the bare lines."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("attmask").setLevel(logging.INFO)
+
+
+def _pretrain(parsed: argparse.Namespace) -> int:
+    from attmask.api import default_recipe, pretrain
+
+    recipe = parsed.recipe or default_recipe()
+    out = parsed.out or Path("runs") / f"{parsed.data.resolve().name}-{Path(recipe).stem}"
+    print(f"attmask: recipe {recipe}, run in {out}", file=sys.stderr)
+    outcome = pretrain(parsed.data, recipe=recipe, out=out, overrides=parsed.overrides)
+    if not outcome.finished:
+        print(
+            f"attmask: stopped and saved at step {outcome.steps} of {outcome.total_steps}; "
+            "the same command goes on from there"
+        )
+        return INTERRUPTED
+    print(f"attmask: done, {outcome.steps} steps; the backbone and all numbers are in {out}")
+    return 0
+
+
+def _demo(parsed: argparse.Namespace) -> int:
+    from attmask.demo import DemoReport, run_demo
+
+    began = time.monotonic()
+    print(f"attmask: making images and pre-training in {parsed.out}", file=sys.stderr)
+    report = run_demo(parsed.out, seed=parsed.seed, overrides=parsed.overrides)
+    if not isinstance(report, DemoReport):
+        print(f"attmask: stopped and saved at step {report.steps}; the same command goes on")
+        return INTERRUPTED
+    print("\nk-NN accuracy on images never trained on, per cent")
+    rows = {**report.rivals, "untrained network": report.untrained, "trained": report.trained}
+    for name, accuracy in rows.items():
+        print(f"  {name:<20}{accuracy:6.1f}  {'█' * round(accuracy / 2)}")
+    print(f"  {'gain':<20}{report.trained - report.untrained:+6.1f}")
+    before, after = report.objects_before, report.objects_after
+    print(f"\nThe object covers {after['area']:.0%} of an image")
+    shares = f"{before['attention']:.0%} untrained, {after['attention']:.0%} trained"
+    print(f"  attention on it: {shares}")
+    print("  hidden by a mask of 30 % of the patches, after training:")
+    for name in ("high", "hint", "block", "random", "low"):
+        print(f"    {name:<10}{after[f'hidden_{name}']:6.1%} of the object")
+    print(f"\nImages      {report.images}")
+    print(f"Run         {report.outcome.run} (config, metrics, checkpoints, tensorboard)")
+    print(f"Pictures    {', '.join(str(picture) for picture in report.pictures)}")
+    print(f"Took        {time.monotonic() - began:.0f} s, seed {parsed.seed}")
+    return 0
+
+
+def _recipes(parsed: argparse.Namespace) -> int:
+    from attmask.config import read_recipe, recipes
+
+    for name in recipes():
+        about = read_recipe(name).about
+        figures = about.paper.figures if about.paper else {}
+        shown = ", ".join(f"{m} {figures[m]}" for m in ("knn", "linear") if m in figures)
+        cost = f"γ {about.time_factor:.2f}" if about.time_factor else ""
+        print(f"{name:<24}{cost:<8}{about.summary}{f' ({shown})' if shown else ''}")
+    return 0
+
+
+def _config(parsed: argparse.Namespace) -> int:
+    from attmask.api import configure
+    from attmask.config import describe, read_recipe
+
+    for line in describe(configure(parsed.name, parsed.overrides)):
+        paper = f" (paper: {line.paper})" if line.paper else ""
+        print(f"{f'{line.key}={line.value}':<48} {line.meaning}{paper}")
+    ablations = read_recipe(parsed.name).about.ablations
+    if ablations:
+        print("\nablations of the paper, as overrides:")
+    for ablation in ablations:
+        result = ", ".join(f"{measure} {value}" for measure, value in ablation.result.items())
+        print(f"  {' '.join(ablation.overrides):<60} {ablation.note}: {result}")
+    return 0
