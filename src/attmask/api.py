@@ -1,5 +1,6 @@
 """The same things as on the command line, as functions."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,8 @@ from attmask.evaluation.online import OnlineEvaluation
 from attmask.models.backbone import Backbone, build_backbone
 from attmask.train import Outcome, Trainer
 
+log = logging.getLogger(__name__)
+
 
 def pretrain(
     data: str | Path,
@@ -27,13 +30,16 @@ def pretrain(
     `recipe` is a name, a YAML file or a config; by default `small` beside a GPU, `cpu` without.
     `overrides` are `key=value` texts or a mapping, e.g. {"schedule.epochs": 50}.
     """
+    recipe = recipe or default_recipe()
     config = configure(recipe, overrides)
     images = open_images(Path(data))
+    trainer = Trainer(config, images.train, Path(out))
+    named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
+    log.info("%s, %d images of %s, run in %s", named, len(images.train), data, out)
     evaluate = None
     if config.monitor.knn_every_epochs > 0:
         size = config.views.global_size
         evaluate = OnlineEvaluation(images, config.data, config.monitor, image_size=size)
-    trainer = Trainer(config, images.train, Path(out))
     return trainer.train(evaluate)
 
 
@@ -62,7 +68,7 @@ def load_backbone(
 
     `.vit` of what is returned is a plain timm network.
     """
-    folder = Path(path)
+    folder = Path(path).absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
     if not (run / "config.yaml").is_file():
         raise UserError(

@@ -2,7 +2,7 @@
 
 RUN/checkpoints/step-00001200/
     weights.safetensors  optimizer.safetensors  ...    tensors by name
-    state.json                                         step, hashes of the files, and more
+    state.json  state.sha256                           step, hashes of the files, and more
 """
 
 import hashlib
@@ -24,6 +24,7 @@ from attmask.settings import Config, setting
 log = logging.getLogger(__name__)
 
 STATE = "state.json"
+STATE_HASH = "state.sha256"
 
 
 class CheckpointConfig(Config):
@@ -47,15 +48,19 @@ def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     final = folder / f"step-{checkpoint.step:08d}"
     part = folder / f".part-{checkpoint.step:08d}"
     try:
-        shutil.rmtree(part, ignore_errors=True)
+        for left in folder.glob(".part-*"):  # of a process that was killed while it wrote
+            shutil.rmtree(left, ignore_errors=True)
         part.mkdir(parents=True)
         hashes = {}
         for name, tensors in checkpoint.tensors.items():
             data = safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()})
-            hashes[f"{name}.safetensors"] = hashlib.sha256(data).hexdigest()
+            hashes[f"{name}.safetensors"] = _hash(data)
             _write(part / f"{name}.safetensors", data)
         state = {"step": checkpoint.step, "files": hashes, "info": dict(checkpoint.info)}
-        _write(part / STATE, json.dumps(state, indent=1).encode())
+        data = json.dumps(state, indent=1).encode()
+        _write(part / STATE, data)
+        _write(part / STATE_HASH, _hash(data).encode())
+        _flush_folder(part)
         shutil.rmtree(final, ignore_errors=True)
         part.rename(final)
         _flush_folder(folder)
@@ -67,22 +72,24 @@ def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
             f"cannot write the checkpoint {final}: {fault.strerror or fault}; {kept}; "
             "make room, then start the same command again"
         ) from fault
-    for old in _folders(folder)[:-keep]:
-        shutil.rmtree(old, ignore_errors=True)
+    found = _folders(folder)
+    here = found.index(final) + 1
+    # A newer one was damaged and passed over, or this step would not have been made again.
+    for other in (*found[here:], *found[: max(0, here - keep)]):
+        shutil.rmtree(other, ignore_errors=True)
     return final
 
 
 def load(folder: Path) -> Checkpoint:
     """Read a checkpoint and refuse one whose files are not what was written."""
     try:
-        state = json.loads((folder / STATE).read_bytes())
-        tensors = {}
-        for file, digest in state["files"].items():
-            data = (folder / file).read_bytes()
-            if hashlib.sha256(data).hexdigest() != digest:
-                raise UserError(f"{folder / file} is damaged; delete {folder} and start again")
-            tensors[file.removesuffix(".safetensors")] = safetensors.torch.load(data)
-    except (OSError, KeyError, json.JSONDecodeError) as fault:
+        digest = (folder / STATE_HASH).read_bytes().decode("ascii", errors="replace")
+        state = json.loads(_read(folder / STATE, digest))
+        tensors = {
+            file.removesuffix(".safetensors"): safetensors.torch.load(_read(folder / file, digest))
+            for file, digest in state["files"].items()
+        }
+    except OSError as fault:
         raise UserError(
             f"{folder} is not a whole checkpoint ({fault}); delete it and start again"
         ) from fault
@@ -97,16 +104,33 @@ def newest(folder: Path) -> Path | None:
 
 def load_newest(folder: Path) -> Checkpoint | None:
     """The newest checkpoint that is undamaged; a damaged one is named and passed over."""
-    for path in reversed(_folders(folder)):
+    found = _folders(folder)
+    for path in reversed(found):
         try:
             return load(path)
         except UserError as fault:
-            log.warning("%s; going on from the one before", fault)
+            log.warning("%s", fault)
+    if found:
+        raise UserError(
+            f"no checkpoint in {folder} is whole; put one back, or delete the folder to begin anew"
+        )
     return None
 
 
 def _folders(folder: Path) -> list[Path]:
     return sorted(p for p in folder.glob("step-*") if (p / STATE).is_file())
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _read(path: Path, digest: str) -> bytes:
+    """The bytes of a file, if they are the ones that were written."""
+    data = path.read_bytes()
+    if _hash(data) != digest:
+        raise UserError(f"{path} is damaged; delete {path.parent} and start again")
+    return data
 
 
 def _write(path: Path, data: bytes) -> None:

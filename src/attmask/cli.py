@@ -126,7 +126,6 @@ def _pretrain(parsed: argparse.Namespace) -> int:
 
     recipe = parsed.recipe or default_recipe()
     out = parsed.out or Path("runs") / f"{parsed.data.resolve().name}-{Path(recipe).stem}"
-    print(f"attmask: recipe {recipe}, run in {out}", file=sys.stderr)
     outcome = pretrain(parsed.data, recipe=recipe, out=out, overrides=parsed.overrides)
     if not outcome.finished:
         print(

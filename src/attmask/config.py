@@ -125,6 +125,11 @@ def _other_problems(config: PretrainConfig) -> Iterator[str]:
             f"train.batch_size={batch} does not split into {parts} micro-batches; "
             f"use train.accumulate={fewer}"
         )
+    if config.loss.centring == "sinkhorn" and parts > 1:
+        yield (
+            "loss.centring=sinkhorn balances a whole batch and cannot be split; "
+            "use train.accumulate=1 or loss.centring=mean"
+        )
     layer, depth = config.masking.layer, config.backbone.depth
     if layer is not None and depth is not None and layer > depth:
         yield f"masking.layer={layer} is beyond the backbone's {depth} blocks; use 1 to {depth}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from attmask.config import load_recipe, override
 from attmask.data.sources import open_images
 from attmask.data.synthetic import write_folder
+from attmask.errors import UserError
 from attmask.evaluation.online import OnlineEvaluation
 from attmask.monitor import read_metrics
 from attmask.train import Outcome, Trainer
@@ -15,6 +16,7 @@ from attmask.visualize import save_attention_pictures
 TRAIN_IMAGES = 4000
 VAL_IMAGES = 1000
 IMAGE_SIZE = 64
+PICTURES = 8
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,23 @@ class DemoReport:
     objects_after: dict[str, float]
 
 
-def run_demo(out: Path, *, seed: int = 0, overrides: Sequence[str] = ()) -> DemoReport | Outcome:
+def run_demo(
+    out: Path,
+    *,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+    train_images: int = TRAIN_IMAGES,
+    val_images: int = VAL_IMAGES,
+) -> DemoReport | Outcome:
     """Generate images, pre-train on them with AttMask-High, evaluate; resumes like any run.
 
     An interrupted training gives its outcome alone. The images are the same for every seed.
     """
-    folder = out / "images"
-    write_folder(folder, train=TRAIN_IMAGES, val=VAL_IMAGES, size=IMAGE_SIZE, seed=0)
     config = override(load_recipe("demo"), [f"seed={seed}", *overrides])
+    if config.monitor.knn_every_epochs == 0:
+        raise UserError("monitor.knn_every_epochs=0 leaves the demo nothing to report; use 1")
+    folder = out / "images"
+    write_folder(folder, train=train_images, val=val_images, size=IMAGE_SIZE, seed=0)
     images = open_images(folder)
     evaluation = OnlineEvaluation(
         images, config.data, config.monitor, image_size=config.views.global_size
@@ -53,7 +64,7 @@ def run_demo(out: Path, *, seed: int = 0, overrides: Sequence[str] = ()) -> Demo
     pictures = save_attention_pictures(
         trainer.teacher,
         images.val,
-        range(0, len(images.val), len(images.val) // 8)[:8],
+        range(0, len(images.val), max(1, len(images.val) // PICTURES))[:PICTURES],
         out / "pictures",
         image_size=config.views.global_size,
         mean=config.data.mean,

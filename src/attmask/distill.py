@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from attmask.losses import Centre, LossConfig, cls_loss, patch_loss, sharpen
+from attmask.losses import Centre, LossConfig, balance, cls_loss, patch_loss, sharpen
 from attmask.masking import Masker
 from attmask.models.backbone import drop_path_rates
 from attmask.models.blocks import drop_path
@@ -104,15 +104,22 @@ class Distiller(nn.Module):
             points = teacher.patch_head.embed(seen.patches)
             self.patch_centre.observe(teacher.patch_head.mean_scores(points))
             scores = teacher.patch_head.last_layer(points[mask])
-            patches = sharpen(scores, self.patch_centre.value, now.patch_temperature)
+            patches = self._target(scores, self.patch_centre, now.patch_temperature)
         else:
             seen = teacher.backbone.summary(crops)
             mask = self._mask(seen.attention, whole, now, first_image)
             patches = whole.new_zeros(0, len(self.patch_centre.value))
         cls_scores = teacher.head(seen.cls)
         self.cls_centre.observe(cls_scores.to(self.cls_centre.value.dtype).mean(0))
-        cls = sharpen(cls_scores, self.cls_centre.value, now.cls_temperature)
+        cls = self._target(cls_scores, self.cls_centre, now.cls_temperature)
         return Targets(cls=cls.unflatten(0, (2, -1)), patches=patches, mask=mask)
+
+    def _target(
+        self, scores: Float[Tensor, "M K"], centre: Centre, temperature: float
+    ) -> Float[Tensor, "M K"]:
+        if self.loss.centring == "sinkhorn":
+            return balance(scores, temperature)
+        return sharpen(scores, centre.value, temperature)
 
     def _mask(
         self,

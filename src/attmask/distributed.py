@@ -1,5 +1,7 @@
 """Process groups; on one process everything here does nothing."""
 
+import math
+
 import torch.distributed as dist
 from torch import Tensor
 
@@ -25,3 +27,14 @@ def average_(tensor: Tensor) -> Tensor:
         dist.all_reduce(tensor)
         tensor /= world_size()
     return tensor
+
+
+def logsumexp_over_rows(values: Tensor) -> Tensor:
+    """log of the sum of exp over the rows of all processes, for each column."""
+    if world_size() == 1:
+        return values.logsumexp(dim=0)
+    largest = values.amax(dim=0) if len(values) else values.new_full(values.shape[1:], -math.inf)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    total = (values - largest).exp().sum(dim=0)
+    dist.all_reduce(total)
+    return total.log() + largest

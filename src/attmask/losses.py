@@ -1,5 +1,7 @@
 """Distillation: the student's scores against the teacher's centred and sharpened ones."""
 
+from typing import Literal
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -16,6 +18,12 @@ class LossConfig(Config):
     )
     student_temperature: float = setting(
         0.1, "temperature of the student's softmax", paper="0.1", gt=0
+    )
+    centring: Literal["mean", "sinkhorn"] = setting(
+        "mean",
+        "what keeps the teacher from collapse: a running mean taken off its scores, or scores "
+        "balanced over prototypes within the batch (for small runs)",
+        paper="mean",
     )
     centre_momentum: float = setting(
         0.9, "how much of a centre is kept at each step", paper="0.9", ge=0, lt=1
@@ -59,6 +67,22 @@ def sharpen(
     return ((_full(scores) - centre) / temperature).softmax(dim=-1)
 
 
+def balance(
+    scores: Float[Tensor, "M K"], temperature: float, iterations: int = 3
+) -> Float[Tensor, "M K"]:
+    """The teacher's probabilities by Sinkhorn and Knopp: every prototype gets an equal share.
+
+    Rows and columns are normalised in turn, over all processes; rows last, so that they are
+    probabilities. With a batch that does not use all prototypes this sharpens from the first
+    step, where a running mean leaves the targets of a small network nearly uniform.
+    """
+    log_q = _full(scores) / temperature
+    for _ in range(iterations):
+        log_q = log_q - distributed.logsumexp_over_rows(log_q)
+        log_q = log_q - log_q.logsumexp(dim=1, keepdim=True)
+    return log_q.exp()
+
+
 def cls_loss(
     student: Float[Tensor, "V B K"], teacher: Float[Tensor, "2 B K"], temperature: float
 ) -> Float[Tensor, ""]:
@@ -68,7 +92,8 @@ def cls_loss(
     holds probabilities, `student` scores. Mean over pairs and images.
     """
     log_student = (_full(student) / temperature).log_softmax(dim=-1)
-    pairs = -torch.einsum("ubk,vbk->uv", teacher, log_student)
+    with torch.autocast(student.device.type, enabled=False):  # a product, so it would be bf16
+        pairs = -torch.einsum("ubk,vbk->uv", teacher, log_student)
     views, images = student.shape[:2]
     other = ~torch.eye(2, views, dtype=torch.bool, device=pairs.device)
     return (pairs * other).sum() / (other.sum() * images)

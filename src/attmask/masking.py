@@ -10,7 +10,7 @@ over processes or micro-batches without changing a mask.
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -53,6 +53,7 @@ class Draws:
         return uniform(purpose, self.seed, self.step, self.images[:, None], self.view, index)
 
 
+@runtime_checkable
 class Strategy(Protocol):
     """Which patches to hide."""
 
@@ -217,6 +218,8 @@ class Masker:
 
     def __post_init__(self) -> None:
         check_ratio(self.ratio)
+        if not 0 <= self.probability <= 1:
+            raise UserError(f"mask probability {self.probability}: wanted 0 to 1, e.g. 0.5")
         if isinstance(self.strategy, Hint):
             check_show_max(self.strategy.show_max, self.ratio)
 

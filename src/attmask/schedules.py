@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from pydantic import PositiveFloat
+
 from attmask.settings import Config, setting
 
 
@@ -19,13 +21,13 @@ class ScheduleConfig(Config):
         0.996, "the teacher's momentum at the start", paper="0.996 (0.99 on 20 %)", ge=0, le=1
     )
     momentum_final: float = setting(1.0, "the teacher's momentum at the end", paper="1", ge=0, le=1)
-    cls_temperature: tuple[float, float] = setting(
+    cls_temperature: tuple[PositiveFloat, PositiveFloat] = setting(
         (0.04, 0.07), "teacher temperature for [CLS]: from, to", paper="[0.04, 0.07]"
     )
     cls_temperature_warmup_epochs: int = setting(
         30, "epochs until the [CLS] temperature is reached", paper="30", ge=0
     )
-    patch_temperature: tuple[float, float] = setting(
+    patch_temperature: tuple[PositiveFloat, PositiveFloat] = setting(
         (0.04, 0.07), "teacher temperature for patches: from, to", paper="[0.04, 0.07]"
     )
     patch_temperature_warmup_epochs: int = setting(

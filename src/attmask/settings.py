@@ -8,7 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 class Config(BaseModel):
     """A group of settings that refuses unknown names and impossible values."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
+    )
 
 
 def setting(

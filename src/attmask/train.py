@@ -25,7 +25,7 @@ from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, cores
 from attmask.models.backbone import Backbone, build_backbone
 from attmask.models.network import Network
-from attmask.monitor import Monitor
+from attmask.monitor import Monitor, read_metrics
 from attmask.optim import (
     build_optimizer,
     clip_each_parameter_,
@@ -138,8 +138,16 @@ class Trainer:
         self.distiller = build_distiller(config).to(self.device)
         self.optimizer = build_optimizer(self.distiller.student, config.optim)
         self.step = 0
+        self._images = len(source)
+        self._saved_step: int | None = None
         self._pace = Pace()
-        self._prepare_run()
+        try:
+            self._prepare_run()
+        except OSError as fault:
+            why = fault.strerror or fault
+            raise UserError(
+                f"cannot use {run} for a run: {why}; make room or choose another --out"
+            ) from fault
         if config.train.compile:
             self.distiller.student.backbone.compile_blocks()
             self.distiller.teacher.backbone.compile_blocks()
@@ -152,6 +160,8 @@ class Trainer:
     def _prepare_run(self) -> None:
         """Take up the run that is there, or begin one; refuse to mix two."""
         saved = self.run / "config.yaml"
+        if self.run.exists() and not self.run.is_dir():
+            raise UserError(f"{self.run} is a file; choose another --out")
         if saved.exists():
             changed = differences(from_yaml(saved), self.config)
             if changed:
@@ -163,32 +173,44 @@ class Trainer:
             raise UserError(f"{self.run} is not empty and holds no run; choose another --out")
         found = checkpoint.load_newest(self.run / "checkpoints")
         if found is not None:
+            if found.info["images"] != self._images:
+                raise UserError(
+                    f"{self.run} holds a run on {found.info['images']} images, these are "
+                    f"{self._images}; choose another --out, or the same images to go on"
+                )
             self.distiller.load_state_dict(dict(found.tensors["weights"]))
             tensors = dict(found.tensors["optimizer"])
             load_optimizer_tensors(self.optimizer, self.distiller.student, tensors)
             self.precision.scaler.load_state_dict(found.info["scaler"])
-            self.step = found.step
+            self.step = self._saved_step = found.step
         if distributed.is_main():
+            self.run.mkdir(parents=True, exist_ok=True)
+            beside = self.run / ".config.yaml.part"  # a full disk must not spoil the one there is
             try:
-                self.run.mkdir(parents=True, exist_ok=True)
-                saved.write_text(to_yaml(self.config))
-            except OSError as fault:
-                why = fault.strerror or fault
-                raise UserError(f"cannot write {saved}: {why}; choose another --out") from fault
+                beside.write_text(to_yaml(self.config))
+                beside.replace(saved)
+            finally:
+                beside.unlink(missing_ok=True)
 
     def save(self) -> None:
-        """Write a checkpoint of the step reached."""
-        if not distributed.is_main():
+        """Write a checkpoint of the step reached, unless it is there already."""
+        if not distributed.is_main() or self._saved_step == self.step:
             return
         tensors = {
             "weights": self.distiller.state_dict(),
             "optimizer": optimizer_tensors(self.optimizer, self.distiller.student),
         }
-        info = {"scaler": self.precision.scaler.state_dict()}
+        if not all(tensor.isfinite().all() for tensor in tensors["weights"].values()):
+            raise UserError(
+                f"the weights are not finite after step {self.step} and were not saved; start "
+                "again with a lower schedule.lr or with train.precision=fp32"
+            )
+        info = {"scaler": self.precision.scaler.state_dict(), "images": self._images}
         folder = self.run / "checkpoints"
         checkpoint.save(
             folder, Checkpoint(self.step, tensors, info), keep=self.config.checkpoint.keep
         )
+        self._saved_step = self.step
 
     def train(self, evaluate: Evaluate | None = None) -> Outcome:
         """Train to the end, or until told to stop; either way the last step is saved."""
@@ -196,7 +218,7 @@ class Trainer:
         total = schedules.steps
         monitor = Monitor(self.run, config.monitor, total_steps=total, start_step=self.step)
         with monitor, _stop_signals() as stopped:
-            if self.step == 0:
+            if self.step % schedules.steps_per_epoch == 0 and not self._is_evaluated():
                 self._evaluate(evaluate, monitor)
             self._pace.restart(self.step, self.loader.waited_seconds)
             saved_at = time.monotonic()
@@ -208,7 +230,7 @@ class Trainer:
                     if minutes >= config.checkpoint.every_minutes and self.step < total:
                         self.save()
                         saved_at = time.monotonic()
-                    if stopped():
+                    if stopped() and self.step < total:
                         break
                 else:
                     self._evaluate(evaluate, monitor)
@@ -259,6 +281,14 @@ class Trainer:
             },
         )
         monitor.progress(self.step + 1, means["total"], images_per_second, waiting)
+
+    def _is_evaluated(self) -> bool:
+        """Whether the epoch that ends here was measured before the run was taken up again."""
+        here = max(0, self.step - 1), self.step // self.schedules.steps_per_epoch
+        return any(
+            (record["step"], record["epoch"]) == here and "loss/total" not in record
+            for record in read_metrics(self.run)
+        )
 
     def _evaluate(self, evaluate: Evaluate | None, monitor: Monitor) -> None:
         """Measure the teacher before the first step and after each epoch that is due."""

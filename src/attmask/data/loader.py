@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import TypeVar
 
 import torch
@@ -199,6 +200,15 @@ def _as_it_is(made: Same) -> Same:
 
 
 def _start_worker(_: int) -> None:
-    """One thread a worker, and Ctrl-C is for the main process, which ends its workers itself."""
+    """One thread a worker; signals to stop are for the main process, which ends its workers itself.
+
+    Batch systems send SIGTERM to every process of a job. The first one is passed over, so that
+    the main process can finish its step and save; another ends the worker.
+    """
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _pass_over_once)
+
+
+def _pass_over_once(number: int, _: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)

@@ -35,7 +35,7 @@ class DataConfig(Config):
     channels: int = setting(3, "channels an image is read with: 3 colour, 1 grey", ge=1)
     per_class: int | None = setting(
         None,
-        "train on the first n images of each class, in file order; none: on all",
+        "train on the first n images of each class, in file order (null: on all)",
         paper="65, 130, 260 for 5, 10, 20 % of ImageNet",
         ge=1,
     )
@@ -145,16 +145,19 @@ class Images:
 
 def open_images(path: Path) -> Images:
     """Find the images below `path`, whichever of the known layouts it has."""
-    if not path.exists():
-        raise UserError(f"there is no {path}; give a folder of images")
-    if not path.is_dir():
-        raise UserError(f"{path} is a file; give a folder of images")
-    if not _is_split(path):
-        return Images(_open_folder(path))
-    train = _open_folder(path / "train")
-    if not (path / "val").is_dir():
-        return Images(train)
-    return Images(train, _match_classes(_open_folder(path / "val"), train))
+    try:
+        if not path.exists():
+            raise UserError(f"there is no {path}; give a folder of images")
+        if not path.is_dir():
+            raise UserError(f"{path} is a file; give a folder of images")
+        if not _is_split(path):
+            return Images(_open_folder(path))
+        train = _open_folder(path / "train")
+        if not (path / "val").is_dir():
+            return Images(train)
+        return Images(train, _match_classes(_open_folder(path / "val"), train))
+    except OSError as fault:
+        raise UserError(f"cannot read {path}: {fault.strerror}; give a folder of images") from fault
 
 
 def _is_split(path: Path) -> bool:

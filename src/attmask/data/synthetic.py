@@ -74,7 +74,7 @@ class Pose:
         """A random size, place, rotation, stretch, shear and perspective."""
         radius = rng.uniform(0.28, 0.4)
         x, y = rng.uniform(radius, 1 - radius, size=2)
-        angle = rng.uniform(-0.6, 0.6)
+        angle = rng.uniform(-0.45, 0.45)
         stretch, shear = math.exp(rng.uniform(-0.13, 0.13)), rng.uniform(-0.2, 0.2)
         rotation = np.array(
             [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
@@ -136,7 +136,7 @@ def _weave(rng: np.random.Generator) -> textures.Weave:
     """A random fineness and offset of the texture."""
     x, y = rng.random(2)
     angles = (rng.random((7, 2)) * 2 * np.pi).astype(np.float32)
-    return textures.Weave(rng.uniform(1.7, 2.4), (float(x), float(y)), angles)
+    return textures.Weave(rng.uniform(2.1, 2.8), (float(x), float(y)), angles)
 
 
 def _centres(first: int, last: int, steps: int) -> Float32[np.ndarray, "pixels"]:
@@ -144,10 +144,11 @@ def _centres(first: int, last: int, steps: int) -> Float32[np.ndarray, "pixels"]
     return (np.arange(first, last, dtype=np.float32) + np.float32(0.5)) / np.float32(steps)
 
 
-def _fold(fine: Float32[np.ndarray, "rows columns *rest"], by: int) -> np.ndarray:
+def _fold(fine: Float32[np.ndarray, "fine_rows fine_columns"], by: int) -> shapes.Plane:
     """The mean over squares of `by` times `by` pixels."""
-    rows, columns = fine.shape[0] // by, fine.shape[1] // by
-    return np.asarray(fine.reshape(rows, by, columns, by, *fine.shape[2:]).mean(axis=(1, 3)))
+    rows = sum(fine[start::by] for start in range(by))
+    total = sum(np.asarray(rows)[:, start::by] for start in range(by))
+    return np.asarray(total / np.float32(by * by))
 
 
 def scene(index: int, *, seed: int, size: int) -> Scene:

@@ -39,7 +39,7 @@ class OnlineEvaluation:
         return self._knn(backbone, precision) | self._objects(backbone, precision)
 
     def rivals(self) -> dict[str, float]:
-        """What k-NN reaches by chance, on mean colours and on raw pixels, in per cent."""
+        """What k-NN reaches by chance, on colour statistics and on raw pixels, in per cent."""
         if self.bank is None:
             return {}
         colours, pixels = (
@@ -49,7 +49,7 @@ class OnlineEvaluation:
                 pixel_features(self.bank, self.queries),
             )
         )
-        return {"chance": 100 / self.classes, "mean colour": colours, "raw pixels": pixels}
+        return {"chance": 100 / self.classes, "mean colour + spread": colours, "raw pixels": pixels}
 
     def _knn(self, backbone: Backbone, precision: Precision) -> dict[str, float]:
         if self.bank is None:

@@ -15,15 +15,21 @@ from attmask.models.blocks import Chosen, cls_attention, run_block, run_block_fo
 from attmask.models.positions import Grid, Resize, resize_positions
 from attmask.settings import Config, setting
 
+_ADVICE = "use one of timm's vit_* or deit_* networks, e.g. vit_small_patch16_224"
+
 
 class BackboneConfig(Config):
     """The vision transformer."""
 
     name: str = setting("vit_small_patch16_224", "timm's name of the network", paper="ViT-S/16")
     patch_size: int = setting(16, "side of a patch in pixels", paper="16", ge=1)
-    width: int | None = setting(None, "width of a token (null: the network's own)", paper="384")
-    depth: int | None = setting(None, "number of blocks (null: the network's own)", paper="12")
-    heads: int | None = setting(None, "attention heads (null: the network's own)", paper="6")
+    width: int | None = setting(
+        None, "width of a token (null: the network's own)", paper="384", ge=1
+    )
+    depth: int | None = setting(
+        None, "number of blocks (null: the network's own)", paper="12", ge=1
+    )
+    heads: int | None = setting(None, "attention heads (null: the network's own)", paper="6", ge=1)
     registers: int = setting(0, "register tokens beside [CLS]", paper="0", ge=0)
     drop_path: float = setting(
         0.1, "drop path of the student's last block, rising over depth", paper="0.1", ge=0, lt=1
@@ -73,9 +79,9 @@ class Backbone(nn.Module):
         self.layer = _layer_index(layer, len(vit.blocks))
         self._run_block = run_block
 
-    def compile_blocks(self) -> None:
+    def compile_blocks(self, backend: str = "inductor") -> None:
         """Let PyTorch compile the blocks; one compilation serves all of them."""
-        self._run_block = torch.compile(run_block)
+        self._run_block = torch.compile(run_block, backend=backend)
 
     @property
     def width(self) -> int:
@@ -102,7 +108,7 @@ class Backbone(nn.Module):
         return patches_along(height, self.patch_size), patches_along(width, self.patch_size)
 
     def forward(
-        self, images: Float[Tensor, "B C H W"], mask: Bool[Tensor, "B N"] | None = None
+        self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B N"] | None = None
     ) -> Tokens:
         """All tokens of whole images, or of images with masked patches."""
         x, watched = self._trunk(images, mask)
@@ -110,7 +116,7 @@ class Backbone(nn.Module):
         attention = self._attention(watched).mean(dim=1)
         return Tokens(cls=x[:, 0], patches=x[:, self._prefix :], attention=attention)
 
-    def summary(self, images: Float[Tensor, "B C H W"]) -> Summary:
+    def summary(self, images: Float[Tensor, "B C height width"]) -> Summary:
         """`[CLS]` and its attention alone, for objectives that read no patches."""
         x, watched = self._trunk(images, None)
         cls = run_block_for(self._blocks[-1], x, None, Chosen.where(self._read(x, None)))
@@ -118,7 +124,7 @@ class Backbone(nn.Module):
 
     def select(
         self,
-        images: Float[Tensor, "B C H W"],
+        images: Float[Tensor, "B C height width"],
         mask: Bool[Tensor, "B N"] | None = None,
         wanted: Bool[Tensor, "B N"] | None = None,
         keep: Float[Tensor, "L 2 B"] | None = None,
@@ -131,12 +137,12 @@ class Backbone(nn.Module):
         is_cls = read.nonzero()[:, 1] == 0
         return Selected(cls=x[is_cls], patches=x[~is_cls])
 
-    def attention_heads(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B H N"]:
+    def attention_heads(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B H N"]:
         """The `[CLS]` attention of each head of the chosen block."""
         return self._attention(self._trunk(images, None)[1])
 
     def cls_of_last_blocks(
-        self, images: Float[Tensor, "B C H W"], blocks: int
+        self, images: Float[Tensor, "B C height width"], blocks: int
     ) -> Float[Tensor, "blocks B D"]:
         """`[CLS]` after each of the last blocks, each through the final norm."""
         x = self._embed(images, None)
@@ -157,7 +163,7 @@ class Backbone(nn.Module):
 
     def _trunk(
         self,
-        images: Float[Tensor, "B C H W"],
+        images: Float[Tensor, "B C height width"],
         mask: Bool[Tensor, "B N"] | None,
         keep: Float[Tensor, "L 2 B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
@@ -183,7 +189,7 @@ class Backbone(nn.Module):
         return read
 
     def _embed(
-        self, images: Float[Tensor, "B C H W"], mask: Bool[Tensor, "B N"] | None
+        self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B T D"]:
         """Patches to tokens, masked ones replaced before their position is added (equation 2)."""
         vit = self.vit
@@ -223,16 +229,20 @@ def build_backbone(
         raise UserError(f"timm has no network {config.name!r}; try {near}")
     if config.width is not None and config.heads is not None and config.width % config.heads:
         raise UserError(f"width {config.width} is not a multiple of {config.heads} heads")
-    vit = timm.create_model(
-        config.name,
-        pretrained=config.pretrained,
-        img_size=image_size,
-        patch_size=config.patch_size,
-        in_chans=channels,
-        num_classes=0,
-        global_pool="token",
-        **{name: value for name, value in asked.items() if value is not None},
-    )
+    try:
+        vit = timm.create_model(
+            config.name,
+            pretrained=config.pretrained,
+            img_size=image_size,
+            patch_size=config.patch_size,
+            in_chans=channels,
+            num_classes=0,
+            global_pool="token",
+            **{name: value for name, value in asked.items() if value is not None},
+        )
+    except (AssertionError, TypeError, RuntimeError) as error:  # timm's ways to say no
+        why = next(iter(str(error).splitlines()), "no class token")
+        raise UserError(f"timm cannot build {config.name} as asked ({why}); {_ADVICE}") from error
     _check_supported(vit)
     assert isinstance(vit, VisionTransformer)
     backbone = Backbone(vit, layer=layer, positions=config.positions)
@@ -266,13 +276,12 @@ def _layer_index(layer: int | None, depth: int) -> int:
 def _check_supported(vit: nn.Module) -> None:
     """Only plain pre-norm ViTs can be taken apart the way `blocks.py` does."""
     plain = (
-        isinstance(vit, VisionTransformer)
+        type(vit) is VisionTransformer  # a distilled one has one token more
         and vit.cls_token is not None
         and type(vit.patch_embed) is PatchEmbed
         and all(type(b) is Block and type(b.attn) is Attention for b in vit.blocks)
     )
     if not plain:
         raise UserError(
-            f"{type(vit).__name__} is not a plain vision transformer with a class token; "
-            "use one of timm's vit_* or deit_* networks, e.g. vit_small_patch16_224"
+            f"{type(vit).__name__} is not a plain vision transformer with a class token; {_ADVICE}"
         )
