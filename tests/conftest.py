@@ -1,5 +1,8 @@
 """What every test runs under: shapes checked at run time, one thread, no time limit per example."""
 
+from pathlib import Path
+
+import pytest
 import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
@@ -12,3 +15,13 @@ torch.set_num_threads(1)
 
 settings.register_profile("attmask", deadline=None)
 settings.load_profile("attmask")
+
+
+@pytest.fixture(scope="session")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Generated images with labels and object masks: 48 in train/, 20 in val/."""
+    from attmask.data.synthetic import write_folder
+
+    root = tmp_path_factory.mktemp("scenes")
+    write_folder(root, train=48, val=20, size=32, seed=0)
+    return root

@@ -78,7 +78,7 @@ def build_parser() -> Parser:
 
 
 def _add_overrides(parser: argparse.ArgumentParser) -> None:
-    """Say that key=value is taken, anywhere; `parse` collects them."""
+    """Say that key=value is taken, between options too; `parse` collects them."""
     parser.set_defaults(overrides=[])
     parser.usage = f"{parser.format_usage().removeprefix('usage: ').strip()} [key=value ...]"
     parser.epilog = (

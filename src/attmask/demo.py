@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from attmask.config import load_recipe, override
 from attmask.data.sources import open_images
@@ -33,23 +34,16 @@ class DemoReport:
     objects_after: dict[str, float]
 
 
-def run_demo(
-    out: Path,
-    *,
-    seed: int = 0,
-    overrides: Sequence[str] = (),
-    train_images: int = TRAIN_IMAGES,
-    val_images: int = VAL_IMAGES,
-) -> DemoReport | Outcome:
+def run_demo(out: Path, *, seed: int = 0, overrides: Sequence[str] = ()) -> DemoReport | Outcome:
     """Generate images, pre-train on them with AttMask-High, evaluate; resumes like any run.
 
-    An interrupted training gives its outcome alone. The images are the same for every seed.
+    An interrupted training gives its outcome alone. Other seeds have other images too.
     """
     config = override(load_recipe("demo"), [f"seed={seed}", *overrides])
     if config.monitor.knn_every_epochs == 0:
         raise UserError("monitor.knn_every_epochs=0 leaves the demo nothing to report; use 1")
     folder = out / "images"
-    write_folder(folder, train=train_images, val=val_images, size=IMAGE_SIZE, seed=0)
+    write_folder(folder, train=TRAIN_IMAGES, val=VAL_IMAGES, size=IMAGE_SIZE, seed=seed)
     images = open_images(folder)
     evaluation = OnlineEvaluation(
         images, config.data, config.monitor, image_size=config.views.global_size
@@ -82,5 +76,5 @@ def run_demo(
     )
 
 
-def _objects(record: dict[str, float]) -> dict[str, float]:
+def _objects(record: dict[str, Any]) -> dict[str, float]:
     return {k.removeprefix("object/"): v for k, v in record.items() if k.startswith("object/")}

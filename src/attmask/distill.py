@@ -33,7 +33,7 @@ class Targets:
 
     cls: Float[Tensor, "2 B K"]
     patches: Float[Tensor, "M K"]
-    mask: Bool[Tensor, "2B N"]
+    mask: Bool[Tensor, "crops N"]
 
 
 class Distiller(nn.Module):
@@ -123,11 +123,11 @@ class Distiller(nn.Module):
 
     def _mask(
         self,
-        attention: Float[Tensor, "2B N"],
+        attention: Float[Tensor, "crops N"],
         whole: Float[Tensor, "2 B C H W"],
         now: Now,
         first_image: int,
-    ) -> Bool[Tensor, "2B N"]:
+    ) -> Bool[Tensor, "crops N"]:
         grid = self.teacher.backbone.grid(*whole.shape[-2:])
         each = [
             self.masker(view_attention, grid, step=now.step, first_image=first_image, view=view)
@@ -137,7 +137,7 @@ class Distiller(nn.Module):
 
     def _drop_path(
         self, crops: Float[Tensor, "V B C h w"], now: Now, first_image: int, first_view: int
-    ) -> Float[Tensor, "L 2 VB"] | None:
+    ) -> Float[Tensor, "L 2 crops"] | None:
         if self.drop_path == 0:
             return None
         views, images = crops.shape[:2]

@@ -21,10 +21,13 @@ def choose_device(asked: str) -> torch.device:
             torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         )
         return found or torch.device("cpu")
-    device = torch.device(asked)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"device {asked} was asked for, but there is no GPU; use train.device=cpu")
-    return device
+    try:
+        torch.empty(1, device=asked)
+    except (RuntimeError, AssertionError, ImportError) as fault:  # PyTorch's ways to say no
+        raise UserError(
+            f"device {asked} was asked for, but it is not here; use train.device=auto or cpu"
+        ) from fault
+    return torch.device(asked)
 
 
 def has_bf16(device: torch.device) -> bool:

@@ -1,5 +1,6 @@
 """From images to frozen features: centre crops, read in order, through the backbone."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -7,15 +8,17 @@ from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Bool, Float, Int, UInt8
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from attmask.data.decode import decode
+from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.sources import Source
 from attmask.errors import UserError
 from attmask.models.backbone import Backbone
+
+log = logging.getLogger(__name__)
 
 Precision = Callable[[], AbstractContextManager[object]]
 
@@ -139,7 +142,10 @@ def read_in_order(
 
 
 class CachedCrops:
-    """The centre crops of a source kept in memory as 8-bit pixels, read once, used many times."""
+    """The centre crops of a source kept in memory as 8-bit pixels, read once, used many times.
+
+    Files that cannot be read are left out, as training passes over them.
+    """
 
     def __init__(
         self,
@@ -153,14 +159,37 @@ class CachedCrops:
         self.indices = spread_evenly(source.labels, len(source), max_images)
         if not self.indices:
             raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
-        read = partial(read_crop, source, image_size, channels)
+        read = partial(_read_or_blank, source, image_size, channels)
         batches = read_in_order(read, self.indices, batch_size=256, workers=workers)
-        self.images: UInt8[Tensor, "M C H W"] = torch.cat([crops for (crops,) in batches])
+        crops, readable = (torch.cat(column) for column in zip(*batches, strict=True))
+        self.images: UInt8[Tensor, "M C H W"] = crops[readable]
+        self.indices = self._without_unreadable(source, readable.tolist())
         self.labels = _labels(source, self.indices)
         self.classes = source.classes
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def _without_unreadable(self, source: Source, readable: Sequence[bool]) -> list[int]:
+        unread = [i for i, good in zip(self.indices, readable, strict=True) if not good]
+        if unread:
+            told = f"{len(unread)} of {len(readable)} images of {source.root} cannot be read"
+            told = f"{told}, the first is {source.path(unread[0])}"
+            if len(unread) == len(readable):
+                raise UserError(f"{told}; check that these files are pictures")
+            log.warning("%s; they are left out of the evaluation", told)
+        return [i for i, good in zip(self.indices, readable, strict=True) if good]
+
+
+def _read_or_blank(
+    source: Source, image_size: int, channels: int, index: int
+) -> tuple[UInt8[Tensor, "C H W"], Bool[Tensor, ""]]:
+    """A centre crop and that it is one, or black pixels and that it is none."""
+    try:
+        return *read_crop(source, image_size, channels, index), torch.tensor(True)
+    except UnreadableImageError:
+        blank = torch.zeros(channels, image_size, image_size, dtype=torch.uint8)
+        return blank, torch.tensor(False)
 
 
 def _labels(source: Source, indices: Sequence[int]) -> Int[Tensor, "M"] | None:

@@ -37,6 +37,13 @@ class BackboneConfig(Config):
     positions: Resize = setting(
         "size", "how position embeddings are resized for other crops", paper="reference"
     )
+    init_std: float = setting(
+        0.02,
+        "deviation of the initial weights of the blocks; 1/sqrt(width) starts narrow networks "
+        "faster",
+        paper="0.02",
+        gt=0,
+    )
     pretrained: bool = setting(False, "start from timm's pretrained weights", paper="false")
 
 
@@ -248,6 +255,9 @@ def build_backbone(
     backbone = Backbone(vit, layer=layer, positions=config.positions)
     if not config.pretrained and vit.cls_token is not None:
         nn.init.trunc_normal_(vit.cls_token, std=0.02)  # timm starts it at 1e-6
+        for module in vit.blocks.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.trunc_normal_(module.weight, std=config.init_std)
     return backbone
 
 

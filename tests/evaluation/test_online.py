@@ -1,0 +1,142 @@
+"""What is measured while a network trains: by labels, by masks, on images never trained on."""
+
+import logging
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+
+from attmask.data.sources import DataConfig, Images, Source, open_images
+from attmask.evaluation.features import CachedCrops, extract
+from attmask.evaluation.knn import knn_accuracy
+from attmask.evaluation.objects import measure_objects
+from attmask.evaluation.online import OnlineEvaluation
+from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
+from attmask.monitor import MonitorConfig
+
+DATA, MONITOR = DataConfig(), MonitorConfig()
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    torch.manual_seed(0)
+    config = BackboneConfig(name="vit_tiny_patch16_224", patch_size=8, width=24, depth=2, heads=3)
+    return build_backbone(config, image_size=32, channels=3)
+
+
+def online(images: Images, monitor: MonitorConfig = MONITOR) -> OnlineEvaluation:
+    return OnlineEvaluation(images, DATA, monitor, image_size=32)
+
+
+def names(numbers: dict[str, float]) -> set[str]:
+    return {name.partition("/")[0] for name in numbers}
+
+
+def test_it_measures_what_the_evaluations_measure(scenes: Path, backbone: Backbone) -> None:
+    images = open_images(scenes)
+    assert images.val is not None
+    numbers = online(images)(backbone, nullcontext)
+    bank, queries = (
+        extract(backbone, source, image_size=32, mean=DATA.mean, std=DATA.std)
+        for source in (images.train, images.val)
+    )
+    accuracy = knn_accuracy(bank, queries, k=20, classes=10)
+    assert numbers["knn/top1"] == accuracy.top1
+    assert numbers["knn/top5"] == accuracy.top5
+    report = measure_objects(backbone, images.val, image_size=32, mean=DATA.mean, std=DATA.std)
+    for name, value in report.as_metrics().items():
+        assert numbers[name] == pytest.approx(value, abs=1e-6)
+    assert names(numbers) == {"knn", "object"}
+
+
+def test_without_val_a_tenth_of_each_class_is_asked_about_and_not_in_the_bank(
+    scenes: Path, backbone: Backbone, caplog: pytest.LogCaptureFixture
+) -> None:
+    train = open_images(scenes).train
+    with caplog.at_level(logging.INFO):
+        evaluation = online(Images(train))
+    assert "no val/ folder: online k-NN asks about 10 % of the training images" in caplog.text
+    assert evaluation.bank is not None
+    assert len(evaluation.bank) + len(evaluation.queries) == len(train)
+    assert len(evaluation.queries) == 10, "one of each class of four or five"
+    pixels = {crop.numpy().tobytes() for crop in evaluation.bank.images}
+    assert all(crop.numpy().tobytes() not in pixels for crop in evaluation.queries.images)
+    assert 0 <= evaluation(backbone, nullcontext)["knn/top1"] <= 100
+
+
+def test_without_labels_there_is_no_knn_and_without_masks_no_object(
+    scenes: Path, tmp_path: Path, backbone: Backbone
+) -> None:
+    train = open_images(scenes).train
+    unlabelled = Images(Source(train.root, train.paths))
+    assert names(online(unlabelled)(backbone, nullcontext)) == {"object"}
+    assert online(unlabelled).rivals() == {}
+    shutil.copytree(scenes / "train", tmp_path / "elsewhere")
+    apart = open_images(tmp_path / "elsewhere")
+    assert names(online(apart)(backbone, nullcontext)) == {"knn"}
+    bare = Images(Source(apart.train.root, apart.train.paths))
+    assert online(bare)(backbone, nullcontext) == {}
+
+
+def test_one_class_or_one_image_a_class_is_nothing_to_ask_about(
+    scenes: Path, backbone: Backbone
+) -> None:
+    train = open_images(scenes).train
+    single = train.first_per_class(1)
+    assert names(online(Images(single))(backbone, nullcontext)) == {"object"}
+    alone = Source(train.root, train.paths, [0] * len(train), ("all",))
+    assert names(online(Images(alone))(backbone, nullcontext)) == {"object"}
+
+
+def test_limits_and_the_first_of_each_class_are_kept_to(scenes: Path, backbone: Backbone) -> None:
+    images = open_images(scenes)
+    limited = online(images, MonitorConfig(knn_max_bank_images=20, knn_max_query_images=10))
+    assert limited.bank is not None
+    assert (len(limited.bank), len(limited.queries)) == (20, 10)
+    numbers = limited(backbone, nullcontext)
+    assert numbers["object/images"] == 10
+    few = OnlineEvaluation(images, DataConfig(per_class=2), MONITOR, image_size=32)
+    assert few.bank is not None
+    assert (len(few.bank), len(few.queries)) == (20, 20)
+    tiny = OnlineEvaluation(images, DataConfig(per_class=1), MONITOR, image_size=32)
+    assert tiny.k == 10, "no more neighbours than there are images"
+
+
+def test_rivals_are_chance_colours_and_pixels(scenes: Path) -> None:
+    rivals = online(open_images(scenes)).rivals()
+    assert rivals["chance"] == 10.0
+    assert len(rivals) == 3
+    assert all(0 <= accuracy <= 100 for accuracy in rivals.values())
+
+
+def test_measuring_changes_nothing_about_the_network_or_the_random_state(
+    scenes: Path, backbone: Backbone
+) -> None:
+    evaluation = online(open_images(scenes))
+    backbone.train()
+    state = torch.get_rng_state()
+    first = evaluation(backbone, nullcontext)
+    assert evaluation(backbone, nullcontext) == first
+    assert backbone.training
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_file_that_cannot_be_read_is_left_out_and_named(
+    scenes: Path, tmp_path: Path, backbone: Backbone, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(scenes / "train", tmp_path / "train")
+    source = open_images(tmp_path / "train").train
+    whole = CachedCrops(source, 32, 3)
+    source.path(7).write_bytes(b"no picture")
+    with caplog.at_level(logging.WARNING):
+        crops = CachedCrops(source, 32, 3)
+    assert crops.indices == [i for i in range(48) if i != 7]
+    assert torch.equal(crops.images, whole.images[crops.indices])
+    assert crops.labels is not None
+    assert whole.labels is not None
+    assert torch.equal(crops.labels, whole.labels[crops.indices])
+    (line,) = caplog.messages
+    assert f"1 of 48 images of {source.root} cannot be read, the first is {source.path(7)}" in line
+    assert 0 <= online(Images(source))(backbone, nullcontext)["knn/top1"] <= 100

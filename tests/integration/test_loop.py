@@ -1,0 +1,229 @@
+"""The loop: the teacher is measured, and a run that was stopped goes on as if it had not been."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attmask.config import load_recipe, override
+from attmask.data.sources import open_images
+from attmask.errors import UserError
+from attmask.models.backbone import Backbone
+from attmask.monitor import read_metrics
+from attmask.train import Outcome, Pace, Trainer
+from tests.runs import SHORT, last_checkpoint, same_tensors
+
+TINY = override(load_recipe("tiny"), SHORT)
+Autocast = Callable[[], AbstractContextManager[object]]
+
+
+def trainer(scenes: Path, run: Path, *overrides: str) -> Trainer:
+    return Trainer(override(TINY, overrides), open_images(scenes).train, run)
+
+
+@dataclass
+class Watch:
+    """An evaluation that keeps what it is given, and may be interrupted."""
+
+    interrupt_at: int | None = None
+    seen: list[Backbone] = field(default_factory=list)
+
+    def __call__(self, backbone: Backbone, autocast: Autocast) -> dict[str, float]:
+        if len(self.seen) == self.interrupt_at:
+            os.kill(os.getpid(), signal.SIGINT)
+        self.seen.append(backbone)
+        return {"watch/mask_token": float(backbone.mask_token.detach().sum())}
+
+
+def records(run: Path) -> list[dict[str, float]]:
+    """What was logged, without what depends on the machine."""
+    return [
+        {k: v for k, v in record.items() if not k.startswith("speed/")}
+        for record in read_metrics(run)
+    ]
+
+
+def interrupt_after(made: Trainer, step: int) -> None:
+    """Send Ctrl-C in the middle of a step."""
+    count = [0]
+
+    def count_steps(_: Tensor) -> None:
+        if count[0] == step:
+            os.kill(os.getpid(), signal.SIGINT)
+        count[0] += 1
+
+    made.distiller.student.backbone.mask_token.register_post_accumulate_grad_hook(count_steps)
+
+
+def test_evaluations_read_the_teachers_backbone_before_training_and_after_each_epoch(
+    scenes: Path, tmp_path: Path
+) -> None:
+    made, watch = trainer(scenes, tmp_path / "run"), Watch()
+    assert made.train(watch) == Outcome(tmp_path / "run", 12, 12)
+    assert watch.seen == [made.distiller.teacher.backbone] * 3
+    evaluated = [r for r in records(tmp_path / "run") if "watch/mask_token" in r]
+    assert [(r["step"], r["epoch"]) for r in evaluated] == [(0, 0), (5, 1), (11, 2)]
+    assert len({r["watch/mask_token"] for r in evaluated}) == 3, "it has changed in between"
+
+
+@pytest.mark.parametrize(("every", "epochs"), [(0, []), (2, [0, 2, 3]), (5, [0, 3])])
+def test_epochs_between_evaluations_are_left_out_but_the_last_is_measured(
+    scenes: Path, tmp_path: Path, every: int, epochs: list[int]
+) -> None:
+    made = trainer(
+        scenes, tmp_path, f"monitor.knn_every_epochs={every}", "schedule.epochs=3",
+        "train.batch_size=48"
+    )  # fmt: skip
+    made.train(Watch())
+    assert [r["epoch"] for r in records(tmp_path) if "watch/mask_token" in r] == epochs
+
+
+@pytest.fixture(scope="module")
+def undisturbed(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert trainer(scenes, run).train(Watch()).finished
+    return run
+
+
+@pytest.mark.parametrize("after", [0, 3, 5, 6])
+def test_a_run_interrupted_after_any_step_goes_on_to_the_same_end(
+    scenes: Path, tmp_path: Path, undisturbed: Path, after: int
+) -> None:
+    made = trainer(scenes, tmp_path)
+    interrupt_after(made, after)
+    assert made.train(Watch()) == Outcome(tmp_path, after + 1, 12)
+    assert last_checkpoint(tmp_path).step == after + 1
+    again = trainer(scenes, tmp_path)
+    assert again.step == after + 1
+    assert again.train(Watch()).finished
+    assert same_tensors(last_checkpoint(tmp_path), last_checkpoint(undisturbed))
+    assert records(tmp_path) == records(undisturbed)
+
+
+@pytest.mark.parametrize("evaluation", [0, 1])
+def test_a_run_interrupted_while_it_evaluates_keeps_the_numbers_and_asks_no_more(
+    scenes: Path, tmp_path: Path, undisturbed: Path, evaluation: int
+) -> None:
+    outcome = trainer(scenes, tmp_path).train(Watch(interrupt_at=evaluation))
+    assert outcome == Outcome(tmp_path, 6 * evaluation, 12)
+    assert trainer(scenes, tmp_path).train(Watch()).finished
+    assert same_tensors(last_checkpoint(tmp_path), last_checkpoint(undisturbed))
+    assert records(tmp_path) == records(undisturbed)
+
+
+def test_a_run_interrupted_in_its_last_step_is_finished_and_measured(
+    scenes: Path, tmp_path: Path, undisturbed: Path
+) -> None:
+    made = trainer(scenes, tmp_path)
+    interrupt_after(made, 11)
+    assert made.train(Watch()).finished
+    assert records(tmp_path) == records(undisturbed)
+
+
+def test_a_second_ctrl_c_ends_the_run_at_once_and_handlers_are_given_back(
+    scenes: Path, tmp_path: Path
+) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    made = trainer(scenes, tmp_path)
+    interrupt_after(made, 2)
+    hook = made.distiller.student.backbone.vit.cls_token
+    assert isinstance(hook, nn.Parameter)
+    hook.register_post_accumulate_grad_hook(
+        lambda _: os.kill(os.getpid(), signal.SIGINT) if made.step == 2 else None
+    )
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    assert not (tmp_path / "checkpoints").exists()
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_finished_run_is_left_alone(scenes: Path, undisturbed: Path) -> None:
+    def state() -> dict[str, tuple[int, bytes]]:
+        files = (path for path in undisturbed.rglob("*") if path.is_file())
+        return {
+            str(path): (path.stat().st_ino, path.read_bytes())
+            for path in files
+            if path.parent != undisturbed
+        }
+
+    before, logged = state(), records(undisturbed)
+    watch = Watch()
+    assert trainer(scenes, undisturbed).train(watch).finished
+    assert watch.seen == []
+    assert state() == before
+    assert records(undisturbed) == logged
+
+
+def test_checkpoints_are_written_on_the_way_and_few_are_kept(scenes: Path, tmp_path: Path) -> None:
+    made = trainer(scenes, tmp_path, "checkpoint.every_minutes=0", "checkpoint.keep=3")
+    made.train()
+    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert kept == ["step-00000010", "step-00000011", "step-00000012"]
+
+
+def test_a_run_takes_up_micro_batches_and_workers_changed_in_between(
+    scenes: Path, tmp_path: Path
+) -> None:
+    made = trainer(scenes, tmp_path)
+    interrupt_after(made, 3)
+    made.train()
+    outcome = trainer(scenes, tmp_path, "train.accumulate=2", "checkpoint.keep=1").train()
+    assert outcome.finished
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+
+
+def test_a_run_on_other_images_is_refused_and_untouched(scenes: Path, tmp_path: Path) -> None:
+    made = trainer(scenes, tmp_path)
+    interrupt_after(made, 3)
+    made.train()
+    before = last_checkpoint(tmp_path)
+    source = open_images(scenes).train
+    with pytest.raises(UserError, match=r"a run on 48 images, these are 40; choose another --out"):
+        Trainer(TINY, source.subset(range(40)), tmp_path)
+    assert same_tensors(last_checkpoint(tmp_path), before)
+
+
+def test_weights_that_are_not_finite_are_never_saved(scenes: Path, tmp_path: Path) -> None:
+    made = trainer(scenes, tmp_path)
+    made.save()
+    made.step = 1
+    with torch.no_grad():
+        made.distiller.student.backbone.mask_token[0, 0] = torch.nan
+    with pytest.raises(UserError, match=r"not finite after step 1 .*lower schedule\.lr"):
+        made.save()
+    assert last_checkpoint(tmp_path).step == 0
+
+
+def test_a_run_may_train_in_a_thread_of_a_program(scenes: Path, tmp_path: Path) -> None:
+    outcomes: list[Outcome] = []
+    made = trainer(scenes, tmp_path, "schedule.epochs=1")
+    thread = threading.Thread(target=lambda: outcomes.append(made.train()))
+    thread.start()
+    thread.join(timeout=60)
+    assert outcomes == [Outcome(tmp_path, 6, 6)]
+
+
+def test_a_scaler_goes_on_with_its_scale(scenes: Path, tmp_path: Path) -> None:
+    made = trainer(scenes, tmp_path, "train.precision=fp16")
+    interrupt_after(made, 2)
+    made.train()
+    scale = made.precision.scaler.get_scale()
+    assert scale < 2**16, "it begins too high and comes down"
+    assert trainer(scenes, tmp_path, "train.precision=fp16").precision.scaler.get_scale() == scale
+
+
+def test_pace_counts_steps_and_waiting_since_the_last_look() -> None:
+    pace = Pace()
+    pace.restart(10, 1.0)
+    speed, waiting = pace.measure(14, 1.0)
+    assert speed > 0
+    assert waiting == 0
+    speed, _ = pace.measure(14, 1.0)
+    assert speed == 0

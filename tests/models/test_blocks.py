@@ -1,0 +1,181 @@
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from timm.layers import Attention
+from timm.models.vision_transformer import Block
+from torch import Tensor, nn
+
+from attmask.models.blocks import (
+    Chosen,
+    attend,
+    cls_attention,
+    drop_path,
+    run_block,
+    run_block_for,
+)
+
+# Every part that timm's plain block may have.
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {"qkv_bias": True},
+    "without bias": {"qkv_bias": False, "proj_bias": False},
+    "query and key norm": {"qkv_bias": True, "qk_norm": True},
+    "layer scale": {"qkv_bias": True, "init_values": 0.1},
+    "norm before the projection": {"qkv_bias": True, "scale_attn_norm": True},
+    "gate": {"qkv_bias": True},
+}
+
+
+def block_of(kind: str = "plain") -> Block:
+    torch.manual_seed(0)
+    block = Block(24, 3, norm_layer=nn.LayerNorm, **KINDS[kind])
+    if kind == "gate":  # timm has the part, but no block that asks for it
+        block.attn = Attention(24, 3, qkv_bias=True, gated=True)
+    for parameter in block.parameters():
+        nn.init.normal_(parameter, mean=float(parameter.dim() == 1) * 0.5, std=0.3)
+    return block.eval()
+
+
+def attention_in(block: Block) -> Attention:
+    assert isinstance(block.attn, Attention)
+    return block.attn
+
+
+def tokens(images: int = 3, count: int = 10) -> Tensor:
+    return torch.randn(images, count, 24, generator=torch.Generator().manual_seed(1))
+
+
+# --- the block
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_block_gives_what_timms_own_forward_gives(kind: str) -> None:
+    block, x = block_of(kind), tokens()
+    torch.testing.assert_close(run_block(block, x, None), block(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chosen_tokens_are_those_of_the_whole_block(kind: str) -> None:
+    block, x = block_of(kind), tokens()
+    wanted = torch.zeros(3, 10, dtype=torch.bool)
+    wanted[0, [0, 3, 9]] = wanted[1, 0] = True  # the third image is not asked for
+    chosen = run_block_for(block, x, None, Chosen.where(wanted))
+    torch.testing.assert_close(chosen, run_block(block, x, None)[wanted], rtol=1e-5, atol=1e-5)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=5))
+def test_chosen_tokens_are_padded_to_a_rectangle(rows: list[list[bool]]) -> None:
+    wanted = torch.tensor(rows)
+    chosen = Chosen.where(wanted)
+    assert chosen.index.shape == chosen.valid.shape == (len(rows), max(map(sum, rows)))
+    for row, index, valid in zip(rows, chosen.index, chosen.valid, strict=True):
+        assert index[valid].tolist() == [token for token, here in enumerate(row) if here]
+
+
+def test_fused_attention_gives_what_plain_attention_gives() -> None:
+    block, x = block_of("query and key norm"), tokens()
+    fused = attend(attention_in(block), x, x)
+    block = block.double()
+    plain = attend(attention_in(block), x.double(), x.double())  # float64 is not fused here
+    torch.testing.assert_close(fused, plain.float(), rtol=1e-5, atol=1e-5)
+
+
+# --- the attention row
+
+
+def attention_matrix(block: Block, x: Tensor) -> Tensor:
+    """softmax(q kT / sqrt(d)) of every head, written out."""
+    attn, (images, count, width) = attention_in(block), x.shape
+    qkv = attn.qkv(block.norm1(x)).view(images, count, 3, attn.num_heads, -1)
+    q, k, _ = (part.transpose(1, 2) for part in qkv.unbind(2))
+    q, k = attn.q_norm(q), attn.k_norm(k)
+    logits: Tensor = q @ k.transpose(-2, -1) / math.sqrt(width // attn.num_heads)
+    return logits.softmax(dim=-1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("prefix", [1, 5])
+def test_cls_attention_is_the_first_row_of_the_attention_matrix(kind: str, prefix: int) -> None:
+    block, x = block_of(kind), tokens()
+    row = attention_matrix(block, x)[:, :, 0, prefix:]
+    torch.testing.assert_close(cls_attention(block, x, prefix), row, rtol=1e-5, atol=1e-6)
+    assert (row.sum(-1) < 1).all()  # not renormalised
+
+
+@pytest.mark.parametrize("kind", ["plain", "query and key norm"])
+def test_the_attention_row_is_in_full_precision_under_autocast(kind: str) -> None:
+    block, x = block_of(kind), tokens(count=200)
+    exact = cls_attention(block, x, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = cls_attention(block, x, 1)
+    assert cast.dtype == torch.float32
+    assert torch.equal(cast, exact)
+    assert cls_attention(block, x.bfloat16(), 1).dtype == torch.float32
+
+
+# --- drop path
+
+RATES = torch.linspace(0, 0.4, 5, dtype=torch.float64)
+
+
+def draws(images: int, first: int = 0, *, seed: int = 0, step: int = 0, view: int = 0) -> Tensor:
+    image = torch.arange(first, first + images)
+    return drop_path(RATES, seed=seed, step=step, images=image, views=torch.full_like(image, view))
+
+
+def test_a_branch_is_dropped_with_its_rate_and_scaled_up_otherwise() -> None:
+    images = 4000
+    keep = draws(images)
+    assert keep.shape == (5, 2, images)
+    for rate, branches in zip(RATES.tolist(), keep, strict=True):
+        assert set(branches.unique().tolist()) <= {0.0, 1 / (1 - rate)}
+        for branch in branches:
+            dropped = (branch == 0).double().mean().item()
+            assert abs(dropped - rate) <= 4 * math.sqrt(rate * (1 - rate) / images)
+
+
+def test_branches_blocks_and_images_are_dropped_independently() -> None:
+    dropped = (draws(4000)[1:] == 0).flatten(0, 1).double()
+    together = torch.corrcoef(torch.cat([dropped, dropped.roll(1, dims=1)]))
+    apart = ~torch.eye(len(together), dtype=torch.bool)
+    assert together[apart].abs().max() < 4.5 / math.sqrt(4000)
+
+
+@given(cut=st.integers(0, 20), seed=st.integers(0, 100), step=st.integers(0, 10**6))
+def test_drop_path_does_not_depend_on_how_the_batch_is_split(
+    cut: int, seed: int, step: int
+) -> None:
+    whole = draws(20, seed=seed, step=step)
+    head = draws(cut, seed=seed, step=step)
+    tail = draws(20 - cut, cut, seed=seed, step=step)
+    assert torch.equal(whole, torch.cat([head, tail], dim=-1))
+
+
+def test_another_seed_step_or_view_drops_others() -> None:
+    several = [draws(50), draws(50, seed=1), draws(50, step=1), draws(50, view=1)]
+    assert len({tuple(d.flatten().tolist()) for d in several}) == 4
+
+
+def test_a_block_whose_branches_are_dropped_lets_tokens_pass() -> None:
+    block, x = block_of(), tokens()
+    assert torch.equal(run_block(block, x, torch.zeros(2, 3)), x)
+
+
+@pytest.mark.parametrize("kind", ["plain", "layer scale"])
+def test_each_branch_of_each_image_has_its_own_factor(kind: str) -> None:
+    block, x = block_of(kind), tokens()
+    keep = torch.tensor([[0.0, 1.25, 2.0], [1.5, 0.0, 0.5]])
+    plain = []
+    for image in range(3):
+        y = x[image : image + 1]
+        y = y + keep[0, image] * block.ls1(block.attn(block.norm1(y)))
+        plain.append(y + keep[1, image] * block.ls2(block.mlp(block.norm2(y))))
+    out = run_block(block, x, keep)
+    torch.testing.assert_close(out, torch.cat(plain), rtol=1e-5, atol=1e-5)
+    wanted = torch.zeros(3, 10, dtype=torch.bool)
+    wanted[:, 0] = wanted[1, 4:7] = wanted[2, 9] = True
+    chosen = run_block_for(block, x, keep, Chosen.where(wanted))
+    torch.testing.assert_close(chosen, out[wanted], rtol=1e-5, atol=1e-5)

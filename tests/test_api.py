@@ -1,0 +1,177 @@
+"""The functions do what the commands do, on every layout of images."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from timm.models.vision_transformer import VisionTransformer
+
+import attmask
+from attmask.api import configure, default_recipe, load_backbone, pretrain
+from attmask.cli import main
+from attmask.config import load_recipe, override
+from attmask.errors import UserError
+from attmask.monitor import read_metrics
+from attmask.train import build_distiller
+from tests.runs import SHORT, environment, last_checkpoint, same_tensors
+
+
+@pytest.fixture(scope="module")
+def run(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("api") / "run"
+    outcome = pretrain(scenes, recipe="tiny", out=out, overrides=SHORT)
+    assert outcome == attmask.train.Outcome(out, 12, 12)
+    return out
+
+
+def test_pretrain_does_what_the_command_does(scenes: Path, tmp_path: Path, run: Path) -> None:
+    out = tmp_path / "run"
+    assert main(["pretrain", str(scenes), "--recipe", "tiny", "--out", str(out), *SHORT]) == 0
+    assert same_tensors(last_checkpoint(out), last_checkpoint(run))
+    assert (out / "config.yaml").read_text() == (run / "config.yaml").read_text()
+
+
+def test_a_recipe_may_be_a_file_or_a_config_and_overrides_a_mapping(
+    scenes: Path, tmp_path: Path, run: Path
+) -> None:
+    pretrain(str(scenes), recipe=run / "config.yaml", out=str(tmp_path / "file"))
+    config = override(load_recipe("tiny"), ["train.threads=1"])
+    mapping = {"train.batch_size": 8, "train.workers": 0, "monitor.tensorboard": False}
+    pretrain(scenes, recipe=config, out=tmp_path / "config", overrides=mapping)
+    for name in ("file", "config"):
+        assert same_tensors(last_checkpoint(tmp_path / name), last_checkpoint(run))
+
+
+def test_a_mapping_says_the_same_as_text() -> None:
+    mapping = {
+        "masking.ratio": (0.2, 0.3),
+        "schedule.lr": 1e-5,
+        "optim.clip": None,
+        "train.compile": True,
+        "masking.strategy": "random",
+        "train.device": "cuda:1",
+    }
+    text = [
+        "masking.ratio=[0.2, 0.3]",
+        "schedule.lr=1e-5",
+        "optim.clip=null",
+        "train.compile=true",
+        "masking.strategy=random",
+        "train.device=cuda:1",
+    ]
+    assert configure("tiny", mapping) == configure("tiny", text)
+    with pytest.raises(UserError, match=r"there is no setting 'masking\.ration'"):
+        configure("tiny", {"masking.ration": 1})
+
+
+def test_without_a_recipe_the_machine_decides() -> None:
+    expected = "small" if torch.accelerator.is_available() else "cpu"
+    assert default_recipe() == expected
+    assert configure() == load_recipe(expected)
+
+
+def test_a_backbone_is_the_teachers_and_ready_to_use(run: Path) -> None:
+    weights = last_checkpoint(run).tensors["weights"]
+    backbone = load_backbone(run)
+    assert isinstance(backbone.vit, VisionTransformer)
+    assert not backbone.training
+    for name, value in backbone.state_dict().items():
+        assert torch.equal(value, weights[f"teacher.backbone.{name}"])
+    student = load_backbone(run, network="student").state_dict()
+    assert all(torch.equal(v, weights[f"student.backbone.{k}"]) for k, v in student.items())
+    assert any(not torch.equal(v, student[k]) for k, v in backbone.state_dict().items())
+    images = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(backbone.vit(images), backbone(images).cls)
+
+
+def test_a_backbone_comes_from_a_run_or_from_one_of_its_checkpoints(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = load_backbone(run).state_dict()
+    (folder,) = (run / "checkpoints").iterdir()
+    monkeypatch.chdir(folder.parent)
+    for path in (folder, str(folder), folder.name):
+        loaded = load_backbone(path).state_dict()
+        assert all(torch.equal(loaded[name], newest[name]) for name in newest)
+
+
+def test_what_is_no_run_and_what_has_no_checkpoint_is_said(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="neither a run nor a checkpoint; give RUN"):
+        load_backbone(tmp_path)
+    with pytest.raises(UserError, match="neither a run nor a checkpoint"):
+        load_backbone(tmp_path / "nowhere")
+    (tmp_path / "config.yaml").write_text((run / "config.yaml").read_text())
+    with pytest.raises(UserError, match="has no checkpoint yet; start its training again"):
+        load_backbone(tmp_path)
+
+
+def evaluated(run: Path) -> set[str]:
+    """The kinds of measures that a run has logged."""
+    names = {name for record in read_metrics(run) for name in record}
+    return {name.partition("/")[0] for name in names} & {"knn", "object"}
+
+
+def short(data: Path, out: Path, *overrides: str) -> Path:
+    more = (*SHORT, "train.batch_size=16", "schedule.epochs=1", *overrides)
+    assert pretrain(data, recipe="tiny", out=out, overrides=more).finished
+    return out
+
+
+def test_train_and_val_are_measured_on_val_with_objects_where_masks_are(run: Path) -> None:
+    assert evaluated(run) == {"knn", "object"}
+
+
+def test_a_labelled_folder_without_val_is_measured_on_a_part_of_it(
+    scenes: Path, tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    for index, path in enumerate(sorted((scenes / "train").rglob("*.png"))[:30]):
+        folder = data / f"class {index % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.open(path).save(folder / path.name)
+    assert evaluated(short(data, tmp_path / "run")) == {"knn"}
+
+
+def test_a_flat_folder_needs_no_labels_and_may_be_grey(scenes: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for path in sorted((scenes / "train").rglob("*.png"))[:20]:
+        Image.open(path).save(data / f"{path.stem}.jpg")
+    out = short(data, tmp_path / "run", "data.channels=1")
+    assert evaluated(out) == set()
+    backbone = load_backbone(out)
+    assert backbone.channels == 1
+    assert backbone(torch.randn(1, 1, 32, 32)).cls.shape == (1, 48)
+
+
+def test_the_run_begins_with_the_configs_own_weights(scenes: Path, tmp_path: Path) -> None:
+    """An interrupted or zero-length start is the untrained network."""
+    frozen = ("schedule.lr=1e-30", "schedule.lr_final=0", "schedule.momentum=1")
+    out = short(scenes, tmp_path / "run", *frozen)
+    config = load_recipe(out / "config.yaml")
+    initial = build_distiller(config).teacher.backbone.state_dict()
+    teacher = load_backbone(out).state_dict()
+    assert all(torch.equal(teacher[name], initial[name]) for name in initial)
+
+
+def test_importing_is_light_and_names_come_on_first_use() -> None:
+    script = (
+        "import sys, attmask\n"
+        "assert 'torch' not in sys.modules, 'import attmask must not wait for PyTorch'\n"
+        "from attmask.masking import High as same\n"
+        "from attmask import *\n"
+        "assert High is same and callable(pretrain) and callable(load_backbone)\n"
+        "assert set(attmask.__all__) <= set(globals())\n"
+    )
+    subprocess.run([sys.executable, "-c", script], env=environment(), check=True, timeout=120)
+
+
+def test_a_name_that_does_not_exist_is_answered_with_those_that_do() -> None:
+    with pytest.raises(AttributeError, match=r"attmask has no 'pertrain'; it has Block, High"):
+        _ = attmask.pertrain
+    for name in attmask.__all__:
+        assert getattr(attmask, name).__name__ == name

@@ -1,0 +1,212 @@
+"""A checkpoint is whole or not there, whatever happens to the process, the disk or a byte."""
+
+import itertools
+import logging
+import multiprocessing
+import os
+import resource
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from attmask import checkpoint
+from attmask.checkpoint import Checkpoint
+from attmask.errors import UserError
+from tests.runs import same_tensors
+
+
+def made(step: int) -> Checkpoint:
+    chance = torch.Generator().manual_seed(step)
+    weights = {"a": torch.randn(3, 4, generator=chance), "b.c": torch.randn(5, generator=chance)}
+    optimizer = {"a:step": torch.tensor(float(step)), "a:exp_avg": torch.ones(3, 4)}
+    info = {"scaler": {"scale": 0.1 + step}, "note": "ü"}
+    return Checkpoint(step, {"weights": weights, "optimizer": optimizer}, info)
+
+
+def same(ours: Checkpoint | None, theirs: Checkpoint) -> bool:
+    return (
+        ours is not None
+        and (ours.step, ours.info) == (theirs.step, theirs.info)
+        and same_tensors(ours, theirs)
+    )
+
+
+def steps(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def flip(path: Path, byte: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[byte % len(data)] ^= 1 << byte % 8
+    path.write_bytes(data)
+
+
+def test_what_is_saved_is_loaded_to_the_bit(tmp_path: Path) -> None:
+    odd: dict[str, Tensor] = {
+        "half": torch.randn(3).bfloat16(),
+        "double": torch.tensor([0.1, torch.inf, -0.0], dtype=torch.float64),
+        "number": torch.tensor(7),
+        "flags": torch.tensor([True, False]),
+        "empty": torch.zeros(0, 3),
+        "turned": torch.arange(6.0).view(2, 3).T,
+    }
+    whole = Checkpoint(12, {"weights": odd, "none": {}}, {"scaler": {}, "list": [1, 2.5, None]})
+    folder = checkpoint.save(tmp_path, whole, keep=1)
+    assert folder == tmp_path / "step-00000012"
+    assert same(checkpoint.load(folder), whole)
+
+
+def test_a_folder_without_checkpoints_has_no_newest(tmp_path: Path) -> None:
+    assert checkpoint.newest(tmp_path / "nowhere") is None
+    assert checkpoint.load_newest(tmp_path) is None
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=6, unique=True), st.integers(1, 4))
+def test_the_newest_few_are_kept(numbers: list[int], keep: int) -> None:
+    numbers.sort()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number in numbers:
+            checkpoint.save(folder, made(number), keep=keep)
+        assert steps(folder) == [f"step-{number:08d}" for number in numbers[-keep:]]
+        assert same(checkpoint.load_newest(folder), made(numbers[-1]))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    checkpoint.save(folder, made(1), keep=2)
+    checkpoint.save(folder, made(2), keep=2)
+    return folder
+
+
+@given(
+    st.sampled_from(["weights.safetensors", "optimizer.safetensors", "state.json", "state.sha256"]),
+    st.integers(0, 2**16),
+)
+def test_any_byte_that_changed_is_noticed_and_the_one_before_is_used(
+    two: Path, file: str, byte: int
+) -> None:
+    damaged = two / "step-00000002"
+    flip(damaged / file, byte)
+    try:
+        with pytest.raises(UserError, match=r"damaged; delete .*step-00000002 and start again"):
+            checkpoint.load(damaged)
+        assert same(checkpoint.load_newest(two), made(1))
+    finally:
+        flip(damaged / file, byte)
+    assert same(checkpoint.load_newest(two), made(2))
+
+
+def test_a_damaged_checkpoint_is_named(two: Path, caplog: pytest.LogCaptureFixture) -> None:
+    flip(two / "step-00000002" / "weights.safetensors", 100)
+    try:
+        with caplog.at_level(logging.WARNING):
+            checkpoint.load_newest(two)
+    finally:
+        flip(two / "step-00000002" / "weights.safetensors", 100)
+    (line,) = caplog.messages
+    assert "step-00000002/weights.safetensors is damaged" in line
+
+
+def test_a_file_that_is_gone_is_noticed(tmp_path: Path) -> None:
+    folder = checkpoint.save(tmp_path, made(1), keep=1)
+    (folder / "optimizer.safetensors").unlink()
+    with pytest.raises(UserError, match=r"is not a whole checkpoint .*optimizer") as caught:
+        checkpoint.load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_silently_begin_anew(
+    tmp_path: Path,
+) -> None:
+    for step in (1, 2):
+        flip(checkpoint.save(tmp_path, made(step), keep=2) / "weights.safetensors", 100)
+    with pytest.raises(UserError, match=r"no checkpoint in .* is whole"):
+        checkpoint.load_newest(tmp_path)
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_damaged_newer_checkpoint_does_not_push_out_the_whole_ones(
+    tmp_path: Path, keep: int
+) -> None:
+    checkpoint.save(tmp_path, made(4), keep=2)
+    flip(checkpoint.save(tmp_path, made(9), keep=2) / "weights.safetensors", 100)
+    checkpoint.save(tmp_path, made(6), keep=keep)
+    assert steps(tmp_path) == ["step-00000004", "step-00000006"][-keep:]
+    assert same(checkpoint.load_newest(tmp_path), made(6))
+
+
+def test_a_step_that_is_made_again_replaces_its_damaged_checkpoint(tmp_path: Path) -> None:
+    flip(checkpoint.save(tmp_path, made(3), keep=2) / "state.json", 5)
+    checkpoint.save(tmp_path, made(3), keep=2)
+    assert same(checkpoint.load_newest(tmp_path), made(3))
+
+
+def save_and_be_killed(folder: Path, flushes: int) -> None:
+    """Save checkpoint 2, with a SIGKILL in place of one of the flushes to disk."""
+    count = itertools.count()
+    flush = os.fsync
+
+    def flush_or_die(handle: int) -> None:
+        if next(count) == flushes:
+            os.kill(os.getpid(), signal.SIGKILL)
+        flush(handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", flush_or_die)
+        checkpoint.save(folder, made(2), keep=1)
+
+
+@pytest.mark.parametrize("flushes", range(7))
+def test_a_killed_process_leaves_the_old_checkpoint_or_the_new_one(
+    tmp_path: Path, flushes: int
+) -> None:
+    checkpoint.save(tmp_path, made(1), keep=1)
+    child = multiprocessing.get_context("fork").Process(
+        target=save_and_be_killed, args=(tmp_path, flushes)
+    )
+    child.start()
+    child.join(timeout=60)
+    # Four files, the folder with them, then the rename and the folder above.
+    assert child.exitcode == (-signal.SIGKILL if flushes < 6 else 0)
+    assert same(checkpoint.load_newest(tmp_path), made(1 if flushes < 5 else 2))
+    checkpoint.save(tmp_path, made(3), keep=1)
+    assert steps(tmp_path) == ["step-00000003"], "nothing of the killed process stays"
+
+
+def test_a_full_disk_is_one_line_and_the_old_checkpoint_stays(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, made(1), keep=1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # no file may grow beyond
+    try:
+        with pytest.raises(UserError) as caught:
+            checkpoint.save(tmp_path, made(2), keep=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    line = str(caught.value)
+    assert line.startswith(f"cannot write the checkpoint {tmp_path / 'step-00000002'}: File too")
+    assert line.endswith("step-00000001 is whole; make room, then start the same command again")
+    assert "\n" not in line
+    assert steps(tmp_path) == ["step-00000001"]
+    assert same(checkpoint.load_newest(tmp_path), made(1))
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="there is none from before; make room"):
+        checkpoint.save(tmp_path / "file" / "checkpoints", made(1), keep=1)
+
+
+def test_a_checkpoint_may_be_copied_elsewhere(tmp_path: Path) -> None:
+    folder = checkpoint.save(tmp_path / "a", made(5), keep=1)
+    shutil.copytree(folder, tmp_path / "b" / "anything")
+    assert same(checkpoint.load(tmp_path / "b" / "anything"), made(5))

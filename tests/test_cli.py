@@ -1,0 +1,125 @@
+"""The command line parses and prints: help, version, recipes, settings, and where a run goes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attmask import __version__
+from attmask.cli import main, parse
+from attmask.config import describe, load_recipe, override, read_recipe, recipes
+from tests.runs import COMMAND, SHORT, environment, finish, start
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    try:
+        status = main(arguments)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    shown = capsys.readouterr()
+    assert (status, shown.err) == (0, "")
+    return shown.out
+
+
+def test_version_and_help_come_from_a_real_process_without_waiting_for_pytorch() -> None:
+    status, out, err = finish(start("--version"))
+    assert (status, out, err) == (0, f"attmask {__version__}\n", "")
+    light = (
+        "import sys\n"
+        "from attmask.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", light],
+        env=environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    for command in ("demo", "pretrain", "recipes", "config"):
+        assert command in process.stdout
+
+
+@pytest.mark.parametrize("command", ["demo", "pretrain", "config"])
+def test_each_commands_help_says_that_it_takes_overrides(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    text = output(capsys, command, "--help")
+    assert f"attmask {command}" in text
+    assert "[key=value ...]" in text
+    assert "see attmask config NAME" in " ".join(text.split())
+
+
+def test_recipes_lists_every_recipe_with_its_summary_and_time_factor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = output(capsys, "recipes").splitlines()
+    assert [line.split()[0] for line in lines] == recipes()
+    for line, name in zip(lines, recipes(), strict=True):
+        about = read_recipe(name).about
+        assert about.summary in line
+        assert f"γ {about.time_factor:.2f}" in line
+    assert any("knn 49.7" in line for line in lines if line.startswith("ibot-high "))
+
+
+@pytest.mark.parametrize("name", ["ibot-high", "tiny"])
+def test_config_prints_every_setting_as_an_override_with_meaning_and_the_papers_value(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    lines = output(capsys, "config", name, "seed=5").splitlines()
+    config = override(load_recipe(name), ["seed=5"])
+    for line, wanted in zip(lines, describe(config), strict=False):
+        assert line.startswith(f"{wanted.key}={wanted.value} ")
+        assert wanted.meaning in line
+        assert (f"(paper: {wanted.paper})" in line) == bool(wanted.paper)
+    rest = "\n".join(lines[len(describe(config)) :])
+    assert ("masking.layer=6" in rest) == (name == "ibot-high")
+
+
+def test_every_ablation_is_shown_with_its_result(capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "config", "ibot-high")
+    for ablation in read_recipe("ibot-high").about.ablations:
+        assert f"  {' '.join(ablation.overrides)} " in text
+        assert ablation.note in text
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "config", "ibot-high"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate(timeout=120)
+    assert err == b""
+
+
+def test_overrides_may_stand_between_and_after_options() -> None:
+    parsed = parse(["pretrain", "data", "seed=1", "--recipe", "tiny", "masking.ratio=[0.1, 0.2]"])
+    assert parsed.overrides == ["seed=1", "masking.ratio=[0.1, 0.2]"]
+    assert parsed.data == Path("data")
+
+
+def test_without_out_a_run_goes_to_runs_by_data_and_recipe(
+    scenes: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "birds").symlink_to(scenes)
+    words = ["pretrain", "birds", "--recipe", "tiny", "schedule.epochs=1", *SHORT]
+    assert main(words) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name == f"{scenes.name}-tiny"
+    assert capsys.readouterr().out == (
+        f"attmask: done, 6 steps; the backbone and all numbers are in runs/{run.name}\n"
+    )
+    kept = {"config.yaml", "metrics.jsonl", "checkpoints"}
+    assert {path.name for path in run.iterdir()} == kept

@@ -1,0 +1,304 @@
+"""The method as one forward pass, held against a plain computation of everything."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar, Literal
+
+import pytest
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from attmask.distill import Distiller, patch_weights
+from attmask.losses import LossConfig
+from attmask.masking import Block, Draws, Grid, High, Hint, Masker, Random, Strategy
+from attmask.models.backbone import BackboneConfig, build_backbone
+from attmask.models.heads import HeadConfig
+from attmask.models.network import Network
+from attmask.schedules import Now
+
+NOW = Now(
+    step=3,
+    epoch=1,
+    lr=0.1,
+    weight_decay=0.1,
+    momentum=0.9,
+    cls_temperature=0.05,
+    patch_temperature=0.06,
+    last_layer_frozen=False,
+)
+ALWAYS_HIGH = Masker(High(), (0.2, 0.6), probability=1.0)
+PROTOTYPES = 16
+
+assert_near = partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
+
+
+def distiller(
+    masker: Masker = ALWAYS_HIGH,
+    *,
+    shared: bool = True,
+    patch_weight: float = 1.0,
+    drop_path: float = 0.0,
+) -> Distiller:
+    """A small student and another teacher, both far from their initial weights."""
+    torch.manual_seed(0)
+    config = BackboneConfig(
+        name="vit_tiny_patch16_224", patch_size=8, width=24, depth=2, heads=3, registers=1
+    )
+    backbone = build_backbone(config, image_size=48, channels=3)
+    head = HeadConfig(prototypes=PROTOTYPES, hidden=32, bottleneck=12, shared=shared)
+    loss = LossConfig(patch_weight=patch_weight)
+    made = Distiller(Network(backbone, head), masker, loss, drop_path=drop_path, seed=5)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        made.cls_centre.value += 0.1 * torch.randn(PROTOTYPES)
+        made.patch_centre.value += 0.1 * torch.randn(PROTOTYPES)
+    return made
+
+
+def views(images: int = 4, local: int = 3) -> tuple[Tensor, Tensor]:
+    chance = torch.Generator().manual_seed(1)
+    return (
+        torch.randn(2, images, 3, 48, 48, generator=chance),
+        torch.randn(local, images, 3, 24, 24, generator=chance),
+    )
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The same step with nothing left out."""
+
+    cls: Tensor
+    patch: Tensor
+    cls_centre: Tensor
+    patch_centre: Tensor
+    masks: list[Tensor]
+
+
+def all_scores(network: Network, crops: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The head on every token."""
+    tokens = network.backbone(crops, mask)
+    return network.head(tokens.cls), network.patch_head(tokens.patches)
+
+
+def cross_entropy(teacher: Tensor, centre: Tensor, temperature: float, student: Tensor) -> Tensor:
+    target = F.softmax((teacher - centre) / temperature, dim=-1)
+    return -(target * F.log_softmax(student / 0.1, dim=-1)).sum(-1)
+
+
+def plain_step(made: Distiller, whole: Tensor, local: Tensor) -> Plain:
+    teacher_cls, teacher_patch, student_cls, student_patch, masks = [], [], [], [], []
+    for view, crops in enumerate(whole):
+        with torch.no_grad():
+            cls, patch = all_scores(made.teacher, crops, None)
+            attention = made.teacher.backbone(crops).attention
+        mask = made.masker(attention, (6, 6), step=NOW.step, view=view)
+        teacher_cls.append(cls)
+        teacher_patch.append(patch)
+        masks.append(mask)
+        cls, patch = all_scores(made.student, crops, mask)
+        student_cls.append(cls)
+        student_patch.append(patch)
+    student_cls += [all_scores(made.student, crops, None)[0] for crops in local]
+
+    pairs = [
+        cross_entropy(t, made.cls_centre.value, NOW.cls_temperature, s).mean()
+        for u, t in enumerate(teacher_cls)
+        for v, s in enumerate(student_cls)
+        if u != v
+    ]
+    per_view = []
+    for t, s, mask in zip(teacher_patch, student_patch, masks, strict=True):
+        each = cross_entropy(t, made.patch_centre.value, NOW.patch_temperature, s)
+        per_image = [
+            (each[i] * mask[i]).sum() / max(1, int(mask[i].sum())) for i in range(len(mask))
+        ]
+        per_view.append(torch.stack(per_image).mean())
+
+    def moved(centre: Tensor, scores: list[Tensor]) -> Tensor:
+        return 0.9 * centre + 0.1 * torch.cat(scores).flatten(0, -2).mean(0)
+
+    return Plain(
+        cls=torch.stack(pairs).mean(),
+        patch=torch.stack(per_view).mean(),
+        cls_centre=moved(made.cls_centre.value, teacher_cls),
+        patch_centre=moved(made.patch_centre.value, teacher_patch),
+        masks=masks,
+    )
+
+
+def gradients(module: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    module.zero_grad()
+    loss.backward()
+    return {n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("local", [3, 0])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("patch_weight", [1.0, 0.5, 0.0])
+@pytest.mark.parametrize(
+    "masker",
+    [
+        ALWAYS_HIGH,
+        Masker(Hint(0.2), (0.2, 0.6), probability=0.5),
+        Masker(Random(), (0.1, 0.9), probability=0.7),
+        Masker(Block(), (0.1, 0.5), probability=1.0),
+        Masker(High(), (0.2, 0.6), probability=0.0),
+    ],
+    ids=["high", "hint", "random", "block", "no-image-masked"],
+)
+def test_what_is_left_out_changes_no_loss_no_centre_and_no_gradient(
+    masker: Masker, patch_weight: float, shared: bool, local: int
+) -> None:
+    made = distiller(masker, shared=shared, patch_weight=patch_weight)
+    whole, crops = views(local=local)
+    plain = plain_step(made, whole, crops)
+    wanted_gradients = gradients(made.student, plain.cls + patch_weight * plain.patch)
+
+    losses = made(whole, crops, NOW)
+    got_gradients = gradients(made.student, losses.total)
+    made.update_centres_()
+
+    assert_near(losses.cls, plain.cls.detach())
+    assert_near(made.cls_centre.value, plain.cls_centre)
+    torch.testing.assert_close(losses.hidden, torch.cat(plain.masks).float().mean())
+    if patch_weight:
+        assert_near(losses.patch, plain.patch.detach())
+        assert_near(made.patch_centre.value, plain.patch_centre)
+    else:
+        assert losses.patch == 0
+    total = losses.cls + patch_weight * losses.patch
+    assert_near(losses.total.detach(), total)
+    for name, gradient in wanted_gradients.items():
+        got = got_gradients.get(name, torch.zeros_like(gradient))
+        torch.testing.assert_close(got, gradient, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_block_masks_give_images_different_numbers_of_patches() -> None:
+    made = distiller(Masker(Block(), (0.1, 0.5), probability=1.0))
+    counts = torch.cat(plain_step(made, *views()).masks).sum(1)
+    assert len(counts.unique()) > 2, "or the test above says nothing about ragged counts"
+
+
+def test_the_weight_of_a_patch_is_a_mean_over_its_image_then_over_images() -> None:
+    mask = torch.tensor([[True, True, False, True], [False, False, True, False], [False] * 4])
+    expected = torch.tensor([1 / 9, 1 / 9, 1 / 9, 1 / 3])
+    torch.testing.assert_close(patch_weights(mask), expected)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A strategy that keeps what it was asked."""
+
+    inner: Strategy
+    asked: list[tuple[int, list[int], Grid]] = field(default_factory=list)
+    ratio_per: ClassVar[Literal["step", "view"]] = "step"
+
+    def __call__(
+        self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
+    ) -> Bool[Tensor, "B N"]:
+        self.asked.append((draws.view, draws.images.tolist(), grid))
+        return self.inner(attention, grid, draws)
+
+
+def test_only_global_views_are_masked_and_by_the_place_of_the_image_in_the_batch() -> None:
+    noted = Noted(High())
+    made = distiller(Masker(noted, (0.3, 0.3), probability=1.0))
+    made(*views(images=2), NOW, 6)
+    assert noted.asked == [(0, [6, 7], (6, 6)), (1, [6, 7], (6, 6))]
+
+
+@pytest.mark.parametrize("patch_weight", [1.0, 0.0])
+def test_the_student_learns_and_its_mask_token_too_but_the_teacher_has_no_gradient(
+    patch_weight: float,
+) -> None:
+    made = distiller(patch_weight=patch_weight)
+    made(*views(), NOW).total.backward()
+    assert all(p.grad is None and not p.requires_grad for p in made.teacher.parameters())
+    token = made.student.backbone.mask_token.grad
+    assert token is not None
+    assert token.abs().sum() > 0
+    assert all(p.grad is not None for p in made.student.parameters())
+
+
+def test_teacher_and_student_begin_alike_and_share_nothing() -> None:
+    student = distiller().student
+    made = Distiller(student, ALWAYS_HIGH, LossConfig(), drop_path=0.0, seed=0)
+    pairs = list(zip(made.student.parameters(), made.teacher.parameters(), strict=True))
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+    assert all(ours.data_ptr() != theirs.data_ptr() for ours, theirs in pairs)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9, 1.0])
+def test_the_teacher_is_the_moving_average_of_the_student(momentum: float) -> None:
+    made = distiller()
+    before = [p.clone() for p in made.teacher.parameters()]
+    made.update_teacher_(momentum)
+    student = made.student.parameters()
+    for now, was, s in zip(made.teacher.parameters(), before, student, strict=True):
+        torch.testing.assert_close(now, momentum * was + (1 - momentum) * s, rtol=1e-6, atol=1e-6)
+
+
+def test_centres_move_once_for_all_micro_batches_of_a_step() -> None:
+    whole, local = views(images=4)
+    at_once, in_parts = distiller(), distiller()
+    at_once(whole, local, NOW)
+    was = in_parts.cls_centre.value.clone()
+    for first in (0, 2):
+        in_parts(whole[:, first : first + 2], local[:, first : first + 2], NOW, first)
+        assert torch.equal(in_parts.cls_centre.value, was), "targets of a step share one centre"
+    at_once.update_centres_()
+    in_parts.update_centres_()
+    for name in ("cls_centre", "patch_centre"):
+        ours, theirs = in_parts.get_buffer(f"{name}.value"), at_once.get_buffer(f"{name}.value")
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_that_reads_no_patches_leaves_their_centre_alone() -> None:
+    made = distiller(patch_weight=0.0)
+    was = made.patch_centre.value.clone()
+    made(*views(), NOW)
+    made.update_centres_()
+    assert torch.equal(made.patch_centre.value, was)
+
+
+def test_drop_path_is_for_the_student_and_drawn_by_step_image_and_view() -> None:
+    without, made = distiller(), distiller(drop_path=0.5)
+    whole, local = views()
+    plain, dropped = without(whole, local, NOW), made(whole, local, NOW)
+    assert plain.teacher_entropy == dropped.teacher_entropy, "the teacher drops nothing"
+    assert plain.cls != dropped.cls
+    assert made(whole, local, NOW).total == dropped.total
+    assert made(whole, local, NOW, 1).total != dropped.total
+    twins = whole[:1].repeat(2, 1, 1, 1, 1)
+    keep = made._drop_path(twins, NOW, 0, 0)
+    assert keep is not None
+    assert not torch.equal(*keep.chunk(2, dim=2)), "each view has its own draw"
+    assert torch.equal(keep[0], torch.ones_like(keep[0])), "linear over depth from 0"
+
+
+def test_health_is_measured_on_the_teachers_targets() -> None:
+    made = distiller()
+    whole, local = views()
+    losses = made(whole, local, NOW)
+    with torch.no_grad():
+        scores = made.teacher.head(made.teacher.backbone(whole.flatten(0, 1)).cls)
+        target = F.softmax((scores - made.cls_centre.value) / NOW.cls_temperature, dim=-1)
+    entropy = -(target * target.log()).sum(1).mean()
+    torch.testing.assert_close(losses.teacher_entropy, entropy)
+    mean = target.mean(0)
+    torch.testing.assert_close(losses.prototypes_used, (-(mean * mean.log()).sum()).exp())
+
+
+def test_sinkhorn_targets_share_the_prototypes_out_and_need_no_centre() -> None:
+    made = distiller()
+    made.loss = LossConfig(centring="sinkhorn")
+    whole, local = views(images=8)
+    losses = made(whole, local, NOW)
+    made.cls_centre.value += 1 + torch.arange(PROTOTYPES)
+    made.patch_centre.value += 1 + torch.arange(PROTOTYPES)
+    assert made(whole, local, NOW).total == losses.total
+    assert losses.total.isfinite()
+    assert losses.prototypes_used > 0.9 * PROTOTYPES

@@ -1,0 +1,74 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+from attmask import distributed
+from attmask.losses import balance
+
+# Two real processes; each asserts what it must see and says which one it was.
+WORKER = """
+import sys, torch, torch.distributed as dist
+from attmask import distributed
+from attmask.losses import Centre, balance
+
+rank, store = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+assert distributed.world_size() == 2
+assert distributed.rank() == rank
+assert distributed.is_main() == (rank == 0)
+
+tensor = torch.tensor([1.0, 10.0]) * (rank + 1)
+assert distributed.average_(tensor) is tensor
+assert tensor.tolist() == [1.5, 15.0]
+
+scores = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
+mine = scores[:6] if rank == 0 else scores[6:]
+centre = Centre(6, 0.9)
+centre.observe(mine.mean(0))
+centre.update_()
+torch.testing.assert_close(centre.value, 0.1 * scores.mean(0))
+
+uneven = scores[:0] if rank == 0 else scores  # a process without a masked patch
+together = distributed.logsumexp_over_rows(uneven)
+torch.testing.assert_close(together, scores.logsumexp(0))
+target = balance(mine, 0.1)
+torch.save(target, f"{store}.{rank}")
+dist.barrier()
+dist.destroy_process_group()
+print("rank", rank)
+"""
+
+
+def test_on_one_process_there_is_nothing_to_do() -> None:
+    assert (distributed.world_size(), distributed.rank()) == (1, 0)
+    assert distributed.is_main()
+    tensor = torch.tensor([1.0, 2.0])
+    assert distributed.average_(tensor) is tensor
+    assert tensor.tolist() == [1.0, 2.0]
+    values = torch.randn(5, 3)
+    torch.testing.assert_close(distributed.logsumexp_over_rows(values), values.exp().sum(0).log())
+
+
+def test_means_centres_and_balanced_targets_of_two_processes_are_those_of_the_whole_batch(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "store"
+    source = Path(distributed.__file__).parents[1]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(rank), str(store)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(2)
+    ]
+    said = [worker.communicate(timeout=120)[0] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(said)
+    targets = torch.cat([torch.load(f"{store}.{rank}") for rank in range(2)])
+    scores = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(targets, balance(scores, 0.1))

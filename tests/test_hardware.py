@@ -1,0 +1,94 @@
+"""The device, the number format and the cores are found out, and what is not there is refused."""
+
+import os
+from typing import Literal
+
+import pytest
+import torch
+from torch import nn
+
+from attmask.errors import UserError
+from attmask.hardware import Precision, choose_device, cores, has_bf16
+
+CPU = torch.device("cpu")
+
+
+def test_auto_is_an_accelerator_if_there_is_one() -> None:
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    assert choose_device("auto") == (found or CPU)
+
+
+def test_the_device_asked_for_is_taken() -> None:
+    assert choose_device("cpu") == CPU
+
+
+@pytest.mark.parametrize("absent", ["cuda:99", "xpu:99", "hpu:99"])
+def test_a_device_that_is_not_there_is_refused_with_what_to_do(absent: str) -> None:
+    with pytest.raises(UserError, match=rf"device {absent} .*use train\.device=auto or cpu"):
+        choose_device(absent)
+
+
+def test_bf16_is_known_by_what_the_processor_has() -> None:
+    told = torch.cpu.get_capabilities()
+    assert has_bf16(CPU) == any(told.get(k) for k in ("avx512_bf16", "amx_bf16", "bf16"))
+    assert not has_bf16(torch.device("mps"))
+
+
+def test_only_the_cores_this_process_may_use_are_counted() -> None:
+    if not hasattr(os, "sched_getaffinity"):
+        assert cores() == os.cpu_count()
+        return
+    allowed = os.sched_getaffinity(0)
+    assert cores() == len(allowed)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert cores() == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_auto_is_bf16_where_the_hardware_has_it_else_fp32() -> None:
+    assert Precision.choose("auto", CPU).format == ("bf16" if has_bf16(CPU) else "fp32")
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [
+        (Precision.choose("fp32", CPU), torch.float32),
+        (Precision.choose("bf16", CPU), torch.bfloat16),
+        (Precision.choose("fp16", CPU), torch.float16),
+    ],
+    ids=["fp32", "bf16", "fp16"],
+)
+def test_forward_passes_run_in_the_format_and_only_fp16_is_scaled(
+    precision: Precision, dtype: torch.dtype
+) -> None:
+    layer = nn.Linear(4, 4)
+    with precision.autocast():
+        assert layer(torch.ones(2, 4)).dtype == dtype
+    assert layer(torch.ones(2, 4)).dtype == torch.float32
+    assert precision.scaler.is_enabled() == (dtype == torch.float16)
+
+
+@pytest.mark.parametrize("asked", ["fp32", "fp16"])
+def test_gradients_are_true_ones_after_unscaling(asked: Literal["fp32", "fp16"]) -> None:
+    precision = Precision.choose(asked, CPU)
+    weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    precision.backward((weight**2).sum())
+    precision.unscale_(optimizer)
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [2.0, 4.0]
+    precision.step(optimizer)
+    assert weight.tolist() == [-1.0, -2.0]
+
+
+def test_a_step_with_overflowed_gradients_is_left_out() -> None:
+    precision = Precision.choose("fp16", CPU)
+    weight = nn.Parameter(torch.tensor([1.0]))
+    optimizer = torch.optim.AdamW([weight], lr=1.0, fused=True)
+    precision.backward((weight * torch.inf).sum())
+    precision.unscale_(optimizer)
+    precision.step(optimizer)
+    assert weight.tolist() == [1.0]
+    assert precision.scaler.get_scale() == 2.0**15
