@@ -118,6 +118,7 @@ def test_metrics_are_due_every_few_steps_and_at_the_last(tmp_path: Path) -> None
 def test_a_terminal_shows_a_bar_with_loss_speed_time_left_and_waiting(tmp_path: Path) -> None:
     console = terminal()
     with Monitor(tmp_path, QUIET, total_steps=10, start_step=4, console=console) as monitor:
+        monitor.progress(6, loss=2.5, images_per_second=120.0, waiting_share=0.1)
         monitor.progress(7, loss=2.345678, images_per_second=123.45, waiting_share=0.081)
         monitor.message("k-NN 12 % [not markup]")
     for part in ("7/10", "loss 2.3457", "123.5 img/s", "0:00:00 left", "8% waiting for data"):

@@ -115,11 +115,10 @@ class Monitor:
         self._speaks = distributed.is_main()
         self._bar: Progress | None = None
         self._board: SummaryWriter | None = None
-        self._began = self._last_line = time.monotonic()
+        self._first: tuple[int, float] | None = None
+        self._last_line = -math.inf
 
     def __enter__(self) -> "Monitor":
-        self._began = time.monotonic()
-        self._last_line = -math.inf
         if not self._speaks:
             return self
         with _mendable(self.run / METRICS):
@@ -201,10 +200,9 @@ class Monitor:
         if not self._speaks:
             return
         now = time.monotonic()
-        done = max(step - self.start_step, 1)
-        left = (now - self._began) / done * (self.total_steps - step)
+        left = self._time_left(step, now)
         state = (
-            f"loss {loss:.4f}  {images_per_second:.1f} img/s  {_duration(left)} left  "
+            f"loss {loss:.4f}  {images_per_second:.1f} img/s  {left} left  "
             f"{waiting_share:.0%} waiting for data"
         )
         if self._bar is not None:
@@ -212,6 +210,15 @@ class Monitor:
         elif now - self._last_line >= self.config.line_every_seconds or step == self.total_steps:
             self._last_line = now
             logger.info("step %d of %d  %s", step, self.total_steps, state)
+
+    def _time_left(self, step: int, now: float) -> str:
+        """From the first step shown, so that what came before it (an evaluation) does not count."""
+        if self._first is None:
+            self._first = (step, now)
+        first_step, began = self._first
+        if step == first_step:
+            return "0:00:00" if step == self.total_steps else "?"
+        return _duration((now - began) / (step - first_step) * (self.total_steps - step))
 
     def message(self, text: str) -> None:
         """Say one line without tearing the progress bar."""

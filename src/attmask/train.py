@@ -106,6 +106,20 @@ def build_distiller(config: PretrainConfig) -> Distiller:
     )
 
 
+def _first_of_each_class(source: Source, count: int | None) -> Source:
+    """The subset that a recipe (20 % of ImageNet) asks for; images without labels all stay."""
+    if count is None:
+        return source
+    if source.labels is None:
+        log.warning(
+            "the images have no labels, so data.per_class=%d does not apply: all %d are used",
+            count,
+            len(source),
+        )
+        return source
+    return source.first_per_class(count)
+
+
 class Trainer:
     """A run: what it needs, where it stands, how it is saved and taken up again."""
 
@@ -116,8 +130,7 @@ class Trainer:
         self.precision = Precision.choose(config.train.precision, self.device)
         if config.train.threads is not None:
             torch.set_num_threads(config.train.threads)
-        if config.data.per_class is not None:
-            source = source.first_per_class(config.data.per_class)
+        source = _first_of_each_class(source, config.data.per_class)
         check_readable(source, config.data.channels)
         workers = config.train.workers
         self.loader = Loader(
