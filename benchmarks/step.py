@@ -16,10 +16,11 @@ from datetime import date
 import torch
 from torch import Tensor
 
-from attmask.config import load_recipe, override
+from attmask.config import override
 from attmask.distill import Distiller, patch_weights
 from attmask.hardware import Precision
 from attmask.losses import cls_loss, patch_loss, sharpen
+from attmask.recipe import load_recipe
 from attmask.schedules import Now, Schedules
 from attmask.train import build_distiller
 

@@ -12,9 +12,10 @@ from timm.models.vision_transformer import VisionTransformer
 import attmask
 from attmask.api import configure, default_recipe, load_backbone, pretrain
 from attmask.cli import main
-from attmask.config import load_recipe, override
+from attmask.config import override
 from attmask.errors import UserError
 from attmask.monitor import read_metrics
+from attmask.recipe import load_recipe
 from attmask.train import build_distiller
 from tests.runs import SHORT, environment, last_checkpoint, same_tensors
 

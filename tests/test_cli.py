@@ -8,7 +8,8 @@ import pytest
 
 from attmask import __version__
 from attmask.cli import main, parse
-from attmask.config import describe, load_recipe, override, read_recipe, recipes
+from attmask.config import describe, override
+from attmask.recipe import load_recipe, read_recipe, recipes
 from tests.runs import COMMAND, SHORT, environment, finish, start
 
 

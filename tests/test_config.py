@@ -6,17 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attmask.config import (
-    PretrainConfig,
-    describe,
-    differences,
-    from_yaml,
-    load_recipe,
-    override,
-    read_recipe,
-    to_yaml,
-)
+from attmask.config import PretrainConfig, describe, differences, from_yaml, override, to_yaml
 from attmask.errors import UserError
+from attmask.recipe import load_recipe, read_recipe
 
 DEFAULT = PretrainConfig()
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from attmask.config import PretrainConfig, load_recipe, override
+from attmask.config import PretrainConfig, override
 from attmask.data.views import Views
 from attmask.distill import Distiller, Losses
 from attmask.hardware import Precision
@@ -18,6 +18,7 @@ from attmask.masking import Draws, Grid, High, Masker
 from attmask.models.backbone import build_backbone
 from attmask.models.network import Network
 from attmask.optim import OptimConfig, build_optimizer
+from attmask.recipe import load_recipe
 from attmask.schedules import Now, ScheduleConfig, Schedules
 from attmask.train import build_distiller, train_step
 from tests.reference import BACKBONE, HEAD, IMAGE_SIZE, arrays, our_name, tensors, weights

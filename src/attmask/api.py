@@ -8,11 +8,12 @@ from typing import Any, Literal
 import torch
 
 from attmask import checkpoint
-from attmask.config import PretrainConfig, from_yaml, load_recipe, override
+from attmask.config import PretrainConfig, from_yaml, override
 from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.evaluation.online import OnlineEvaluation
 from attmask.models.backbone import Backbone, build_backbone
+from attmask.recipe import load_recipe
 from attmask.train import Outcome, Trainer
 
 log = logging.getLogger(__name__)

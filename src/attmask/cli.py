@@ -166,7 +166,7 @@ def _demo(parsed: argparse.Namespace) -> int:
 
 
 def _recipes(parsed: argparse.Namespace) -> int:
-    from attmask.config import read_recipe, recipes
+    from attmask.recipe import read_recipe, recipes
 
     for name in recipes():
         about = read_recipe(name).about
@@ -179,7 +179,8 @@ def _recipes(parsed: argparse.Namespace) -> int:
 
 def _config(parsed: argparse.Namespace) -> int:
     from attmask.api import configure
-    from attmask.config import describe, read_recipe
+    from attmask.config import describe
+    from attmask.recipe import read_recipe
 
     for line in describe(configure(parsed.name, parsed.overrides)):
         paper = f" (paper: {line.paper})" if line.paper else ""

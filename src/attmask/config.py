@@ -10,7 +10,6 @@ import re
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import resources
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -141,42 +140,6 @@ def _other_problems(config: PretrainConfig) -> Iterator[str]:
         )
 
 
-class PaperRow(Config):
-    """Where the paper reports a recipe, and the figures it gives."""
-
-    row: str = setting("", "table and row")
-    figures: dict[str, float] = setting({}, "measure -> per cent")
-
-
-class Ablation(Config):
-    """A variant of a recipe, as overrides."""
-
-    overrides: tuple[str, ...] = setting((), "key=value, ...")
-    note: str = setting("", "what is varied, and where the paper reports it")
-    result: dict[str, float] = setting({}, "measure -> per cent in the paper")
-
-
-class About(Config):
-    """What a recipe says about itself."""
-
-    summary: str = setting("", "one line")
-    paper: PaperRow | None = setting(None, "the row of the paper, if it is one")
-    time_factor: float | None = setting(
-        None, "training time in units of one 224-pixel view: 2 + L (local size / global size)²"
-    )
-    command: str = setting("", "how to run it")
-    ablations: tuple[Ablation, ...] = setting((), "variants in the paper")
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A named config that says where it comes from."""
-
-    name: str
-    about: About
-    config: PretrainConfig
-
-
 @dataclass(frozen=True)
 class SettingLine:
     """One setting as shown to a user; `key=value` is a valid override."""
@@ -187,28 +150,9 @@ class SettingLine:
     paper: str
 
 
-def recipes() -> list[str]:
-    """The names of the recipes that come with the package."""
-    files = (resources.files("attmask") / "recipes").iterdir()
-    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
-
-
-def load_recipe(name_or_path: str | Path) -> PretrainConfig:
-    """The config of a recipe, by its name or the path of a YAML file."""
-    return read_recipe(name_or_path).config
-
-
-def read_recipe(name_or_path: str | Path) -> Recipe:
-    """A recipe with what it says about itself, by its name or the path of a YAML file."""
-    values = _read(str(name_or_path), Path(), ())
-    about = _checked(About, values.pop("about", {}), f"recipe {name_or_path}, about: ")
-    config = _checked(PretrainConfig, values, f"recipe {name_or_path}: ")
-    return Recipe(Path(name_or_path).stem, about, config)
-
-
 def from_yaml(path: Path) -> PretrainConfig:
     """Read a config that `to_yaml` wrote."""
-    return read_recipe(path.resolve()).config
+    return checked(PretrainConfig, parse_yaml(path.read_text(), str(path)), f"{path}: ")
 
 
 def to_yaml(config: PretrainConfig) -> str:
@@ -224,13 +168,13 @@ def override(config: PretrainConfig, assignments: Sequence[str]) -> PretrainConf
         if not equals:
             raise UserError(f"{assignment!r} is not key=value, such as views.local_crops=2")
         if key not in dict(_fields(PretrainConfig)):
-            raise UserError(_unknown("setting", key, [name for name, _ in _fields(PretrainConfig)]))
+            raise UserError(unknown("setting", key, [name for name, _ in _fields(PretrainConfig)]))
         *groups, name = key.split(".")
         target = values
         for group in groups:
             target = target[group]
-        target[name] = _parse(text, assignment)
-    return _checked(PretrainConfig, values, "")
+        target[name] = parse_yaml(text, assignment)
+    return checked(PretrainConfig, values, "")
 
 
 def describe(config: PretrainConfig) -> list[SettingLine]:
@@ -267,43 +211,10 @@ def _extra(field: FieldInfo) -> dict[str, Any]:
     return field.json_schema_extra
 
 
-def _read(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
-    """The raw values of a recipe on top of those that it extends."""
-    if Path(name).suffix in (".yaml", ".yml") or len(Path(name).parts) > 1:
-        path = folder / name
-        if not path.is_file():
-            raise UserError(f"there is no file {path}; give the path of a YAML file")
-        folder, identity, text = path.parent, str(path.resolve()), path.read_bytes()
-    elif name in recipes():
-        identity = name
-        text = (resources.files("attmask") / "recipes" / f"{name}.yaml").read_bytes()
-    else:
-        raise UserError(_unknown("recipe", name, recipes()))
-    if identity in seen:
-        raise UserError(f"recipe {name} extends itself; remove one `extends`")
-    values = _parse(text, name) or {}
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise UserError(f"recipe {name} is not a list of `setting: value`")
-    if "extends" not in values:
-        return values
-    base = _read(str(values.pop("extends")), folder, (*seen, identity))
-    base.pop("about", None)  # a recipe speaks for itself
-    return _merge(base, values)
-
-
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`above` on top of `below`, group by group."""
-    merged = below | above
-    for key in below.keys() & above.keys():
-        if isinstance(below[key], dict) and isinstance(above[key], dict):
-            merged[key] = _merge(below[key], above[key])
-    return merged
-
-
 _Checked = TypeVar("_Checked", bound=Config)
 
 
-def _checked(model: type[_Checked], values: object, origin: str) -> _Checked:
+def checked(model: type[_Checked], values: object, origin: str) -> _Checked:
     """Build a config; what is wrong with it becomes one line."""
     try:
         return model.model_validate(values)
@@ -315,7 +226,7 @@ def _checked(model: type[_Checked], values: object, origin: str) -> _Checked:
             if error["type"] == "value_error":
                 shown, reason = key, str(error["ctx"]["error"])
             elif error["type"] == "extra_forbidden":
-                shown, reason = "", _unknown("setting", key, [name for name, _ in _fields(model)])
+                shown, reason = "", unknown("setting", key, [name for name, _ in _fields(model)])
             else:
                 reason = error["msg"].replace("Input should", "should").replace("tuple", "list")
                 reason = re.sub(r"a valid dictionary.*", "a group of settings", reason)
@@ -340,7 +251,7 @@ def _key(model: type[Config], location: tuple[int | str, ...]) -> str:
     return ".".join(key)
 
 
-def _unknown(kind: str, name: str, names: Sequence[str]) -> str:
+def unknown(kind: str, name: str, names: Sequence[str]) -> str:
     """Says that a name is unknown, and which ones are near."""
     inside = [known for known in names if known.startswith(f"{name}.")]
     same_end = [known for known in names if known.endswith("." + name.rpartition(".")[2])]
@@ -376,7 +287,8 @@ _Dumper.add_representer(
 )
 
 
-def _parse(text: str | bytes, origin: str) -> Any:
+def parse_yaml(text: str | bytes, origin: str) -> Any:
+    """YAML to plain values; `origin` says in an error where the text stood."""
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as fault:  # a date such as 2026-13-01 is a ValueError
@@ -390,6 +302,6 @@ def _parse(text: str | bytes, origin: str) -> Any:
 def _text(value: object) -> str:
     """A value as it is written in an override."""
     with suppress(UserError):
-        if isinstance(value, str) and value.isprintable() and _parse(value, value) == value:
+        if isinstance(value, str) and value.isprintable() and parse_yaml(value, value) == value:
             return value
     return json.dumps(value, default=str)

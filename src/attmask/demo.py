@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from attmask.config import load_recipe, override
+from attmask.config import override
 from attmask.data.sources import open_images
 from attmask.data.synthetic import write_folder
 from attmask.errors import UserError
 from attmask.evaluation.online import OnlineEvaluation
 from attmask.monitor import read_metrics
+from attmask.recipe import load_recipe
 from attmask.train import Outcome, Trainer
 from attmask.visualize import save_attention_pictures
 

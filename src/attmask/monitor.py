@@ -237,3 +237,21 @@ class Monitor:
                 "lower schedule.lr or with train.precision=fp32"
                 f" (what was saved in {self.run} is from before)"
             )
+
+
+class Pace:
+    """Steps a second and the share of time spent waiting, since the last look."""
+
+    def __init__(self) -> None:
+        self.restart(0, 0.0)
+
+    def restart(self, step: int, waited: float) -> None:
+        """Count from here."""
+        self._since, self._step, self._waited = time.perf_counter(), step, waited
+
+    def measure(self, step: int, waited: float) -> tuple[float, float]:
+        """Steps a second and waiting share since the last look; the next look counts from here."""
+        seconds = max(time.perf_counter() - self._since, 1e-9)
+        pace = (step - self._step) / seconds, (waited - self._waited) / seconds
+        self.restart(step, waited)
+        return pace

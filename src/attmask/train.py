@@ -1,14 +1,11 @@
 """Pre-training: one step that reads like the paper, and the loop around it."""
 
 import logging
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 import torch
 from torch.optim import Optimizer
@@ -23,9 +20,10 @@ from attmask.data.views import Views
 from attmask.distill import Distiller, Losses
 from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, cores
+from attmask.interrupt import stop_signals
 from attmask.models.backbone import Backbone, build_backbone
 from attmask.models.network import Network
-from attmask.monitor import Monitor, read_metrics
+from attmask.monitor import Monitor, Pace, read_metrics
 from attmask.optim import (
     build_optimizer,
     clip_each_parameter_,
@@ -230,7 +228,7 @@ class Trainer:
         schedules, config = self.schedules, self.config
         total = schedules.steps
         monitor = Monitor(self.run, config.monitor, total_steps=total, start_step=self.step)
-        with monitor, _stop_signals() as stopped:
+        with monitor, stop_signals() as stopped:
             if self.step % schedules.steps_per_epoch == 0 and not self._is_evaluated():
                 self._evaluate(evaluate, monitor)
             self._pace.restart(self.step, self.loader.waited_seconds)
@@ -319,43 +317,3 @@ class Trainer:
             said = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
             monitor.message(f"epoch {epoch}: {said}")
         self._pace.restart(self.step, self.loader.waited_seconds)
-
-
-class Pace:
-    """Steps a second and the share of time spent waiting, since the last look."""
-
-    def __init__(self) -> None:
-        self.restart(0, 0.0)
-
-    def restart(self, step: int, waited: float) -> None:
-        """Count from here."""
-        self._since, self._step, self._waited = time.perf_counter(), step, waited
-
-    def measure(self, step: int, waited: float) -> tuple[float, float]:
-        """Steps a second and waiting share since the last look; the next look counts from here."""
-        seconds = max(time.perf_counter() - self._since, 1e-9)
-        pace = (step - self._step) / seconds, (waited - self._waited) / seconds
-        self.restart(step, waited)
-        return pace
-
-
-@contextmanager
-def _stop_signals() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and a polite kill end the run after the current step; a second Ctrl-C at once."""
-    received: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if received and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        received.append(number)
-        log.warning("stopping after this step, to save it (Ctrl-C again: at once, unsaved)")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # signals belong to the main thread; a caller's thread has none
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -12,12 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attmask.config import load_recipe, override
+from attmask.config import override
 from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.models.backbone import Backbone
-from attmask.monitor import read_metrics
-from attmask.train import Outcome, Pace, Trainer
+from attmask.monitor import Pace, read_metrics
+from attmask.recipe import load_recipe
+from attmask.train import Outcome, Trainer
 from tests.runs import SHORT, last_checkpoint, same_tensors
 
 TINY = override(load_recipe("tiny"), SHORT)
@@ -78,9 +79,12 @@ def test_epochs_between_evaluations_are_left_out_but_the_last_is_measured(
     scenes: Path, tmp_path: Path, every: int, epochs: list[int]
 ) -> None:
     made = trainer(
-        scenes, tmp_path, f"monitor.knn_every_epochs={every}", "schedule.epochs=3",
-        "train.batch_size=48"
-    )  # fmt: skip
+        scenes,
+        tmp_path,
+        f"monitor.knn_every_epochs={every}",
+        "schedule.epochs=3",
+        "train.batch_size=48",
+    )
     made.train(Watch())
     assert [r["epoch"] for r in records(tmp_path) if "watch/mask_token" in r] == epochs
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import pytest
 
-from attmask.config import Recipe, describe, from_yaml, override, read_recipe, recipes, to_yaml
+from attmask.config import describe, from_yaml, override, to_yaml
+from attmask.recipe import Recipe, read_recipe, recipes
 
 SMALL = ["cpu", "demo", "small", "tiny"]
 

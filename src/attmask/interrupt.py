@@ -1,0 +1,32 @@
+"""Ctrl-C and a polite kill: end after the current step, so that it can be saved."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], bool]]:
+    """Ctrl-C and a polite kill end the run after the current step; a second Ctrl-C at once."""
+    received: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(number)
+        log.warning("stopping after this step, to save it (Ctrl-C again: at once, unsaved)")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False  # signals belong to the main thread; a caller's thread has none
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: bool(received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,98 @@
+"""Recipes: named configs in YAML, one for each row of the paper, that say where they come from."""
+
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from attmask.config import PretrainConfig, checked, parse_yaml, unknown
+from attmask.errors import UserError
+from attmask.settings import Config, setting
+
+
+class PaperRow(Config):
+    """Where the paper reports a recipe, and the figures it gives."""
+
+    row: str = setting("", "table and row")
+    figures: dict[str, float] = setting({}, "measure -> per cent")
+
+
+class Ablation(Config):
+    """A variant of a recipe, as overrides."""
+
+    overrides: tuple[str, ...] = setting((), "key=value, ...")
+    note: str = setting("", "what is varied, and where the paper reports it")
+    result: dict[str, float] = setting({}, "measure -> per cent in the paper")
+
+
+class About(Config):
+    """What a recipe says about itself."""
+
+    summary: str = setting("", "one line")
+    paper: PaperRow | None = setting(None, "the row of the paper, if it is one")
+    time_factor: float | None = setting(
+        None, "training time in units of one 224-pixel view: 2 + L (local size / global size)²"
+    )
+    command: str = setting("", "how to run it")
+    ablations: tuple[Ablation, ...] = setting((), "variants in the paper")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A named config that says where it comes from."""
+
+    name: str
+    about: About
+    config: PretrainConfig
+
+
+def recipes() -> list[str]:
+    """The names of the recipes that come with the package."""
+    files = (resources.files("attmask") / "recipes").iterdir()
+    return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
+
+
+def load_recipe(name_or_path: str | Path) -> PretrainConfig:
+    """The config of a recipe, by its name or the path of a YAML file."""
+    return read_recipe(name_or_path).config
+
+
+def read_recipe(name_or_path: str | Path) -> Recipe:
+    """A recipe with what it says about itself, by its name or the path of a YAML file."""
+    values = _read(str(name_or_path), Path(), ())
+    about = checked(About, values.pop("about", {}), f"recipe {name_or_path}, about: ")
+    config = checked(PretrainConfig, values, f"recipe {name_or_path}: ")
+    return Recipe(Path(name_or_path).stem, about, config)
+
+
+def _read(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
+    """The raw values of a recipe on top of those that it extends."""
+    if Path(name).suffix in (".yaml", ".yml") or len(Path(name).parts) > 1:
+        path = folder / name
+        if not path.is_file():
+            raise UserError(f"there is no file {path}; give the path of a YAML file")
+        folder, identity, text = path.parent, str(path.resolve()), path.read_bytes()
+    elif name in recipes():
+        identity = name
+        text = (resources.files("attmask") / "recipes" / f"{name}.yaml").read_bytes()
+    else:
+        raise UserError(unknown("recipe", name, recipes()))
+    if identity in seen:
+        raise UserError(f"recipe {name} extends itself; remove one `extends`")
+    values = parse_yaml(text, name) or {}
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise UserError(f"recipe {name} is not a list of `setting: value`")
+    if "extends" not in values:
+        return values
+    base = _read(str(values.pop("extends")), folder, (*seen, identity))
+    base.pop("about", None)  # a recipe speaks for itself
+    return _merge(base, values)
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` on top of `below`, group by group."""
+    merged = below | above
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            merged[key] = _merge(below[key], above[key])
+    return merged
