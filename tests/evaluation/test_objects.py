@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +27,10 @@ from attmask.evaluation.objects import (
     strategy_masks,
 )
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
+from tests import real_data
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-PETS = Path(os.environ.get("ATTMASK_TEST_DATA", "not set"), "pets160")
+PETS = real_data.FOLDER / "pets160"
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +222,7 @@ def test_metrics_are_flat_numbers(backbone: Backbone, scenes: Source) -> None:
     assert all(isinstance(value, float) for value in metrics.values())
 
 
-@pytest.mark.skipif(not PETS.is_dir(), reason="needs pets160 in the folder ATTMASK_TEST_DATA")
+@real_data.needs("pets160")
 def test_pets_cover_half_of_their_photographs(backbone: Backbone) -> None:
     source = open_images(PETS).val
     assert source is not None
