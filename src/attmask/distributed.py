@@ -1,9 +1,12 @@
 """Process groups; on one process everything here does nothing."""
 
 import math
+import os
 
 import torch.distributed as dist
 from torch import Tensor
+
+from attmask.errors import UserError
 
 
 def world_size() -> int:
@@ -19,6 +22,16 @@ def rank() -> int:
 def is_main() -> bool:
     """Whether this process is the one that writes and speaks."""
     return rank() == 0
+
+
+def require_one_process() -> None:
+    """Refuse a launch with several processes, which would train apart and overwrite each other."""
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    if max(launched, world_size()) > 1:
+        raise UserError(
+            f"{max(launched, world_size())} processes were launched, but gradients are not yet "
+            "shared between processes; start one process (unset WORLD_SIZE)"
+        )
 
 
 def average_(tensor: Tensor) -> Tensor:

@@ -122,6 +122,7 @@ class Trainer:
     """A run: what it needs, where it stands, how it is saved and taken up again."""
 
     def __init__(self, config: PretrainConfig, source: Source, run: Path) -> None:
+        distributed.require_one_process()
         self.config = config
         self.run = run
         self.device = choose_device(config.train.device)

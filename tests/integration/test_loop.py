@@ -1,6 +1,7 @@
 """The loop: the teacher is measured, and a run that was stopped goes on as if it had not been."""
 
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -231,3 +232,15 @@ def test_pace_counts_steps_and_waiting_since_the_last_look() -> None:
     assert waiting == 0
     speed, _ = pace.measure(14, 1.0)
     assert speed == 0
+
+
+def test_a_subset_of_each_class_does_not_apply_to_images_without_labels(
+    scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    for number, file in enumerate(sorted((scenes / "train").rglob("*.png"))):
+        shutil.copy(file, flat / f"{number}.png")
+    everything = trainer(flat, tmp_path / "run", "data.per_class=2")
+    assert everything.loader.steps_per_epoch == 48 // TINY.train.batch_size
+    assert "data.per_class=2 does not apply: all 48 are used" in caplog.text
