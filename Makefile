@@ -34,7 +34,7 @@ demo: setup  ## pre-train, evaluate and draw on generated images (minutes on a C
 	@$(VENV)/bin/attmask demo
 
 test: setup  ## the tests, on two processes
-	@OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 -m "not slow"
+	@OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: setup  ## the tests that take minutes
 	@OMP_NUM_THREADS=2 $(RUN) -m pytest -m slow

@@ -42,7 +42,9 @@ def full_loss(distiller: Distiller, whole: Tensor, local: Tensor, now: Now) -> T
     temperature = distiller.loss.student_temperature
     cls_part = cls_loss(scores, cls.unflatten(0, (2, -1)), temperature)
     guesses = student.patch_head(guess.patches)
-    patch_part = patch_loss(guesses[mask], patches[mask], patch_weights(mask), temperature)
+    patch_part = patch_loss(
+        guesses[mask], patches[mask], patch_weights(mask, torch.float32), temperature
+    )
     return cls_part + distiller.loss.patch_weight * patch_part
 
 

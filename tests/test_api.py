@@ -68,10 +68,15 @@ def test_a_mapping_says_the_same_as_text() -> None:
         configure("tiny", {"masking.ration": 1})
 
 
-def test_without_a_recipe_the_machine_decides() -> None:
-    expected = "small" if torch.accelerator.is_available() else "cpu"
-    assert default_recipe() == expected
-    assert configure() == load_recipe(expected)
+@pytest.mark.parametrize(("accelerator", "recipe"), [(None, "cpu"), ("cuda", "small")])
+def test_without_a_recipe_the_machine_decides(
+    monkeypatch: pytest.MonkeyPatch, accelerator: str | None, recipe: str
+) -> None:
+    device = torch.device(accelerator) if accelerator else None
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: accelerator is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
+    assert default_recipe() == recipe
+    assert configure() == load_recipe(recipe)
 
 
 def test_a_backbone_is_the_teachers_and_ready_to_use(run: Path) -> None:

@@ -8,7 +8,7 @@ from PIL import Image
 
 from attmask import demo
 from attmask.cli import main
-from attmask.demo import DemoReport, run_demo
+from attmask.demo import Demo
 from attmask.errors import UserError
 
 QUICK = [
@@ -52,9 +52,9 @@ def test_the_command_finishes_and_reports(out: Path, capsys: pytest.CaptureFixtu
 
 
 def test_its_report_holds_what_was_measured_before_and_after(out: Path) -> None:
-    report = run_demo(out, seed=3, overrides=QUICK)
-    assert isinstance(report, DemoReport)
-    assert report.outcome.finished
+    again = Demo(out, seed=3, overrides=QUICK)
+    assert again.train().finished
+    report = again.report()
     assert report.rivals["chance"] == 10.0
     for accuracy in (report.untrained, report.trained, *report.rivals.values()):
         assert 0 <= accuracy <= 100
@@ -79,5 +79,5 @@ def test_another_seed_in_the_same_place_is_refused(
 
 def test_a_demo_that_measures_nothing_is_refused_before_it_begins(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"monitor\.knn_every_epochs=0 .*; use 1"):
-        run_demo(tmp_path, overrides=["monitor.knn_every_epochs=0"])
+        Demo(tmp_path, overrides=["monitor.knn_every_epochs=0"])
     assert list(tmp_path.iterdir()) == []

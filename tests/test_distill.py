@@ -185,7 +185,7 @@ def test_block_masks_give_images_different_numbers_of_patches() -> None:
 def test_the_weight_of_a_patch_is_a_mean_over_its_image_then_over_images() -> None:
     mask = torch.tensor([[True, True, False, True], [False, False, True, False], [False] * 4])
     expected = torch.tensor([1 / 9, 1 / 9, 1 / 9, 1 / 3])
-    torch.testing.assert_close(patch_weights(mask), expected)
+    torch.testing.assert_close(patch_weights(mask, torch.float32), expected)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The device, the number format and the cores are found out, and what is not there is refused."""
 
 import os
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -11,11 +12,19 @@ from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, cores, has_bf16
 
 CPU = torch.device("cpu")
+CPU_FLAGS = Path("/proc/cpuinfo")
 
 
-def test_auto_is_an_accelerator_if_there_is_one() -> None:
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    assert choose_device("auto") == (found or CPU)
+@pytest.mark.parametrize(
+    ("found", "chosen"), [(None, "cpu"), ("cuda", "cuda"), ("mps", "mps"), ("xpu", "xpu")]
+)
+def test_auto_is_an_accelerator_if_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, found: str | None, chosen: str
+) -> None:
+    device = torch.device(found) if found else None
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: found is not None)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: device)
+    assert choose_device("auto") == torch.device(chosen)
 
 
 def test_the_device_asked_for_is_taken() -> None:
@@ -28,9 +37,13 @@ def test_a_device_that_is_not_there_is_refused_with_what_to_do(absent: str) -> N
         choose_device(absent)
 
 
-def test_bf16_is_known_by_what_the_processor_has() -> None:
-    told = torch.cpu.get_capabilities()
-    assert has_bf16(CPU) == any(told.get(k) for k in ("avx512_bf16", "amx_bf16", "bf16"))
+@pytest.mark.skipif(not CPU_FLAGS.exists(), reason="only Linux lists the processor's flags")
+def test_bf16_is_there_if_the_processors_flags_say_so() -> None:
+    flags = set(CPU_FLAGS.read_text().split())
+    assert has_bf16(CPU) == bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+def test_bf16_is_not_counted_on_where_nothing_is_known_of_it() -> None:
     assert not has_bf16(torch.device("mps"))
 
 
@@ -47,8 +60,21 @@ def test_only_the_cores_this_process_may_use_are_counted() -> None:
         os.sched_setaffinity(0, allowed)
 
 
-def test_auto_is_bf16_where_the_hardware_has_it_else_fp32() -> None:
-    assert Precision.choose("auto", CPU).format == ("bf16" if has_bf16(CPU) else "fp32")
+@pytest.mark.parametrize(
+    ("processor", "chosen"),
+    [
+        ({"avx512_bf16": True, "amx_bf16": False}, "bf16"),  # AMD Zen 4
+        ({"avx512_bf16": True, "amx_bf16": True}, "bf16"),  # Intel Sapphire Rapids
+        ({"sve": True, "bf16": True}, "bf16"),  # Arm Neoverse V1
+        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, "fp32"),
+        ({"avx2": True}, "fp32"),
+    ],
+)
+def test_auto_is_bf16_where_the_processor_has_it_else_fp32(
+    monkeypatch: pytest.MonkeyPatch, processor: dict[str, bool], chosen: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
+    assert Precision.choose("auto", CPU).format == chosen
 
 
 @pytest.mark.parametrize(

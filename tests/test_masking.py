@@ -64,33 +64,33 @@ def by_attention(attention: Tensor, *, descending: bool) -> list[int]:
 def test_masks_equal_the_reference_to_the_bit(ratio: str) -> None:
     golden = tensors("masks")
     for strategy, name in ((High(), "high"), (Low(), "low")):
-        mask = always(strategy, float(ratio))(golden["attention"])
+        mask = always(strategy, float(ratio))(golden["attention"], step=0)
         assert torch.equal(mask, golden[f"{name}_{ratio}"]), name
 
 
 @given(attention=ATTENTION, ratio=RATIO)
 def test_high_hides_exactly_the_most_attended_patches(attention: Tensor, ratio: float) -> None:
     patches = attention.shape[1]
-    mask = always(High(), ratio)(attention, (1, patches))
+    mask = always(High(), ratio)(attention, (1, patches), step=0)
     assert hidden(mask) == set(by_attention(attention, descending=True)[: int(patches * ratio)])
 
 
 @given(attention=ATTENTION, ratio=RATIO)
 def test_low_hides_exactly_the_least_attended_patches(attention: Tensor, ratio: float) -> None:
     patches = attention.shape[1]
-    mask = always(Low(), ratio)(attention, (1, patches))
+    mask = always(Low(), ratio)(attention, (1, patches), step=0)
     assert hidden(mask) == set(by_attention(attention, descending=False)[: int(patches * ratio)])
 
 
 def test_of_equally_attended_patches_the_lower_index_is_hidden_first() -> None:
     for strategy in (High(), Low()):
-        mask = always(strategy, 0.25)(torch.ones(1, 64))
+        mask = always(strategy, 0.25)(torch.ones(1, 64), step=0)
         assert hidden(mask) == set(range(16))
 
 
 def test_three_tenths_of_196_patches_are_58() -> None:
     for strategy in (High(), Low(), Random()):
-        assert always(strategy, 0.3)(attention_of(3, 196)).sum(1).tolist() == [58, 58, 58]
+        assert always(strategy, 0.3)(attention_of(3, 196), step=0).sum(1).tolist() == [58, 58, 58]
 
 
 @given(attention=ATTENTION, ratio=RATIO, share=RATIO, seed=st.integers(0, 1000))
@@ -99,8 +99,8 @@ def test_hint_reveals_exactly_m_of_the_most_attended_and_nothing_else(
 ) -> None:
     patches, show_max = attention.shape[1], share * ratio
     grid = (1, patches)
-    high = hidden(always(High(), ratio, seed)(attention, grid))
-    hint = hidden(always(Hint(show_max), ratio, seed)(attention, grid))
+    high = hidden(always(High(), ratio, seed)(attention, grid, step=0))
+    hint = hidden(always(Hint(show_max), ratio, seed)(attention, grid, step=0))
     assert hint <= high
     revealed = high - hint
     assert len(revealed) == int((show_max * ratio) * patches)
@@ -111,14 +111,14 @@ def test_hint_reveals_exactly_m_of_the_most_attended_and_nothing_else(
 def test_hint_without_anything_to_reveal_is_high() -> None:
     attention = attention_of(8, 64)
     for show_max in (0.0, 0.01, 0.05):  # int(0.05 * 0.3 * 64) is 0, with three candidates
-        hint = always(Hint(show_max), 0.3)(attention)
-        assert torch.equal(hint, always(High(), 0.3)(attention))
+        hint = always(Hint(show_max), 0.3)(attention, step=0)
+        assert torch.equal(hint, always(High(), 0.3)(attention, step=0))
 
 
 def test_hint_reveals_each_candidate_equally_often() -> None:
     images, patches = 4000, 100
     attention = attention_of(1, patches).expand(images, -1)
-    hint = always(Hint(0.2), 0.5)(attention)
+    hint = always(Hint(0.2), 0.5)(attention, step=0)
     candidates = by_attention(attention, descending=True)[:20]
     rates = 1 - hint[:, candidates].double().mean(0)  # 10 of 20 are shown
     assert (rates - 0.5).abs().max() < 4 * math.sqrt(0.25 / images)
@@ -144,13 +144,13 @@ def test_the_share_of_hints_is_drawn_apart_from_the_share_that_is_hidden() -> No
 
 @given(patches=st.integers(1, 60), ratio=RATIO, seed=st.integers(0, 1000))
 def test_random_hides_exactly_its_share(patches: int, ratio: float, seed: int) -> None:
-    mask = always(Random(), ratio, seed)(torch.zeros(4, patches), (1, patches))
+    mask = always(Random(), ratio, seed)(torch.zeros(4, patches), (1, patches), step=0)
     assert mask.sum(1).tolist() == [int(patches * ratio)] * 4
 
 
 def test_random_hides_every_patch_and_every_pair_equally_often() -> None:
     images, patches = 6000, 16
-    mask = always(Random(), 0.25)(torch.zeros(images, patches)).double()
+    mask = always(Random(), 0.25)(torch.zeros(images, patches), step=0).double()
     together = mask.T @ mask / images
     single, pair = together.diagonal(), together[~torch.eye(patches, dtype=torch.bool)]
     assert (single - 1 / 4).abs().max() < 4 * math.sqrt(3 / 16 / images)
@@ -160,7 +160,7 @@ def test_random_hides_every_patch_and_every_pair_equally_often() -> None:
 
 def test_random_75_hides_three_quarters_of_every_second_view() -> None:
     masker = Masker(Random(), (0.75, 0.75), probability=0.5)
-    counts = masker(torch.zeros(2000, 196)).sum(1)
+    counts = masker(torch.zeros(2000, 196), step=0).sum(1)
     assert set(counts.tolist()) == {0, 147}
     assert abs((counts > 0).double().mean() - 0.5) < 4 * math.sqrt(0.25 / 2000)
 
@@ -168,11 +168,13 @@ def test_random_75_hides_three_quarters_of_every_second_view() -> None:
 @pytest.mark.parametrize("strategy", [Random(), Block(), Nothing()])
 def test_random_and_block_and_nothing_do_not_look(strategy: Strategy) -> None:
     masker = Masker(strategy, (0.1, 0.5))
-    assert torch.equal(masker(attention_of(20, 64, seed=0)), masker(attention_of(20, 64, seed=1)))
+    assert torch.equal(
+        masker(attention_of(20, 64, seed=0), step=0), masker(attention_of(20, 64, seed=1), step=0)
+    )
 
 
 def test_nothing_hides_nothing() -> None:
-    assert not always(Nothing(), 0.5)(attention_of(5, 64)).any()
+    assert not always(Nothing(), 0.5)(attention_of(5, 64), step=0).any()
 
 
 # --- block-wise
@@ -253,7 +255,7 @@ def test_block_hides_at_most_its_share(
     rows: int, cols: int, low: float, spread: float, seed: int
 ) -> None:
     masker = Masker(Block(), (low, low + spread), probability=1.0, seed=seed)
-    counts = masker(torch.zeros(8, rows * cols), (rows, cols)).sum(1)
+    counts = masker(torch.zeros(8, rows * cols), (rows, cols), step=0).sum(1)
     shares = low + spread * uniform("mask ratio", seed, 0, torch.arange(8), 0)
     assert (counts <= rows * cols * shares + 1e-9).all()
 
@@ -279,7 +281,7 @@ def test_block_masks_have_the_distribution_of_the_rule(
     for image in range(images):
         theirs[image], _ = plain_block(rows, cols, wanted[image], lambda *_: chance.random())
     masker = Masker(Block(), ratio, probability=1.0)
-    ours = masker(torch.zeros(images, rows * cols), grid).view(images, rows, cols).numpy()
+    ours = masker(torch.zeros(images, rows * cols), grid, step=0).view(images, rows, cols).numpy()
     our_wanted = ratio[0] + (ratio[1] - ratio[0]) * uniform(
         "mask ratio", 0, 0, torch.arange(images), 0
     )
@@ -314,7 +316,7 @@ def test_block_masks_have_the_distribution_of_the_rule(
 @pytest.mark.parametrize(("ratio", "exact"), [(0.1, 0.28), (0.3, 0.59)])
 def test_block_reaches_its_share_as_often_as_the_reference(ratio: float, exact: float) -> None:
     images = 4000  # the shares were measured on the reference, on a grid of 14 x 14
-    counts = always(Block(), ratio, seed=1)(torch.zeros(images, 196)).sum(1)
+    counts = always(Block(), ratio, seed=1)(torch.zeros(images, 196), step=0).sum(1)
     reached = (counts == int(196 * ratio)).double().mean().item()
     assert abs(reached - exact) < 4 * math.sqrt(exact * (1 - exact) / images) + 0.005
 
@@ -322,7 +324,7 @@ def test_block_reaches_its_share_as_often_as_the_reference(ratio: float, exact: 
 def test_what_block_hides_hangs_together() -> None:
     # On 14 x 14 the smallest area is 16, which rounds to at least 12 patches at any aspect.
     # Smaller rectangles only come when less than 16 are left to hide.
-    masks = Masker(Block(), (0.2, 0.7), probability=1.0)(torch.zeros(300, 196))
+    masks = Masker(Block(), (0.2, 0.7), probability=1.0)(torch.zeros(300, 196), step=0)
     grid = masks.view(300, 14, 14).numpy()
     total = np.zeros((300, 15, 15), dtype=int)
     total[:, 1:, 1:] = grid.cumsum(1).cumsum(2)
@@ -339,7 +341,7 @@ def test_what_block_hides_hangs_together() -> None:
 
 @pytest.mark.parametrize("grid", [(1, 30), (30, 1), (1, 1)])
 def test_a_grid_of_one_row_has_no_smaller_rectangle_to_hide(grid: tuple[int, int]) -> None:
-    assert not always(Block(), 1.0)(torch.zeros(20, grid[0] * grid[1]), grid).any()
+    assert not always(Block(), 1.0)(torch.zeros(20, grid[0] * grid[1]), grid, step=0).any()
 
 
 # --- how much, how often
@@ -373,7 +375,7 @@ def test_one_ratio_is_drawn_for_all_images_and_views_of_a_step(strategy: Strateg
 def test_a_ratio_for_each_view_of_each_image_is_uniform(masker: Masker) -> None:
     images = 400
     attention = attention_of(1, 2500).expand(images, -1)
-    views = [masker(attention, view=view).sum(1).double() / 2500 for view in (0, 1)]
+    views = [masker(attention, view=view, step=0).sum(1).double() / 2500 for view in (0, 1)]
     for ratios in views:
         assert ratios.min() >= 0.1 - 1e-3
         assert ratios.max() <= 0.5
@@ -390,7 +392,7 @@ def test_each_view_of_each_image_is_masked_with_the_probability(
     images = 2000
     masker = Masker(strategy, (0.3, 0.5), probability)
     attention = attention_of(1, 64).expand(images, -1)
-    views = [masker(attention, view=view).any(1).double() for view in (0, 1)]
+    views = [masker(attention, view=view, step=0).any(1).double() for view in (0, 1)]
     for rate, wanted in (
         (views[0].mean(), probability),
         (views[1].mean(), probability),
@@ -446,7 +448,7 @@ def test_attention_that_is_not_finite_is_refused(strategy: Strategy, wrong: floa
     attention = attention_of(4, 64)
     attention[2, 7] = wrong
     with pytest.raises(UserError, match="NaN or infinite"):
-        Masker(strategy, (0.2, 0.5))(attention)
+        Masker(strategy, (0.2, 0.5))(attention, step=0)
 
 
 @pytest.mark.parametrize("ratio", [(0.5, 0.1), (-0.1, 0.5), (0.1, 1.1), (math.nan, 0.5)])
@@ -477,7 +479,7 @@ def test_hints_that_could_be_more_than_what_is_hidden_are_refused(show_max: floa
 @pytest.mark.parametrize("grid", [(4, 4), (8, 9), None])
 def test_a_grid_that_does_not_fit_is_refused(grid: tuple[int, int] | None) -> None:
     with pytest.raises(UserError, match="60 patches do not fill a grid of"):
-        Masker(Random())(torch.zeros(2, 60), grid)
+        Masker(Random())(torch.zeros(2, 60), grid, step=0)
 
 
 def test_layers_count_from_one() -> None:
@@ -513,6 +515,6 @@ def test_the_papers_masking_is_the_default() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_any_kind_of_attention_will_do(dtype: torch.dtype) -> None:
     attention = (torch.randperm(64, generator=torch.Generator().manual_seed(0)) / 64)[None]
-    exact = always(High(), 0.3)(attention)
-    assert torch.equal(always(High(), 0.3)(attention.to(dtype)), exact)
+    exact = always(High(), 0.3)(attention, step=0)
+    assert torch.equal(always(High(), 0.3)(attention.to(dtype), step=0), exact)
     assert exact.dtype == torch.bool

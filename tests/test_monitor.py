@@ -12,7 +12,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attmask.errors import UserError
-from attmask.monitor import METRICS, Monitor, MonitorConfig, read_metrics
+from attmask.monitor import METRICS, OLD_METRICS, Monitor, MonitorConfig, read_metrics
 
 QUIET = MonitorConfig(tensorboard=False)
 
@@ -51,6 +51,22 @@ def test_resuming_drops_the_steps_that_will_be_logged_again(tmp_path: Path) -> N
     run_steps(tmp_path, 4, 10)
     assert [record["step"] for record in read_metrics(tmp_path)] == list(range(10))
     assert [path.name for path in tmp_path.iterdir()] == [METRICS]
+
+
+def test_a_run_that_begins_anew_keeps_the_metrics_of_the_one_before(tmp_path: Path) -> None:
+    for steps in (7, 5, 3):  # each replaces what was kept before
+        before = (tmp_path / METRICS).read_text() if steps < 7 else None
+        run_steps(tmp_path, 0, steps)
+        assert [record["step"] for record in read_metrics(tmp_path)] == list(range(steps))
+        kept = tmp_path / OLD_METRICS
+        assert (kept.read_text() if kept.exists() else None) == before
+
+
+def test_a_run_killed_before_its_first_record_leaves_older_metrics_alone(tmp_path: Path) -> None:
+    for steps in (7, 0, 2):
+        run_steps(tmp_path, 0, steps)
+    assert (tmp_path / OLD_METRICS).read_text().count("\n") == 7
+    assert len(read_metrics(tmp_path)) == 2
 
 
 def test_a_line_cut_short_by_a_kill_is_forgotten(tmp_path: Path) -> None:

@@ -36,11 +36,16 @@ def pretrain(
     images = open_images(Path(data))
     trainer = Trainer(config, images.train, Path(out))
     named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
-    log.info("%s, %d images of %s, run in %s", named, len(images.train), data, out)
+    log.info("%s, images of %s, run in %s", named, data, out)
     evaluate = None
-    if config.monitor.knn_every_epochs > 0:
-        size = config.views.global_size
-        evaluate = OnlineEvaluation(images, config.data, config.monitor, image_size=size)
+    if config.monitor.knn_every_epochs > 0 and not trainer.finished:
+        evaluate = OnlineEvaluation(
+            images,
+            config.data,
+            config.monitor,
+            image_size=config.views.global_size,
+            workers=trainer.workers,
+        )
     return trainer.train(evaluate)
 
 

@@ -138,14 +138,16 @@ def _pretrain(parsed: argparse.Namespace) -> int:
 
 
 def _demo(parsed: argparse.Namespace) -> int:
-    from attmask.demo import DemoReport, run_demo
+    from attmask.demo import Demo
 
     began = time.monotonic()
     print(f"attmask: making images and pre-training in {parsed.out}", file=sys.stderr)
-    report = run_demo(parsed.out, seed=parsed.seed, overrides=parsed.overrides)
-    if not isinstance(report, DemoReport):
-        print(f"attmask: stopped and saved at step {report.steps}; the same command goes on")
+    demo = Demo(parsed.out, seed=parsed.seed, overrides=parsed.overrides)
+    outcome = demo.train()
+    if not outcome.finished:
+        print(f"attmask: stopped and saved at step {outcome.steps}; the same command goes on")
         return INTERRUPTED
+    report = demo.report()
     print("\nk-NN accuracy on images never trained on, per cent")
     rows = {**report.rivals, "untrained network": report.untrained, "trained": report.trained}
     for name, accuracy in rows.items():
@@ -159,7 +161,7 @@ def _demo(parsed: argparse.Namespace) -> int:
     for name in ("high", "hint", "block", "random", "low"):
         print(f"    {name:<10}{after[f'hidden_{name}']:6.1%} of the object")
     print(f"\nImages      {report.images}")
-    print(f"Run         {report.outcome.run} (config, metrics, checkpoints, tensorboard)")
+    print(f"Run         {report.run} (config, metrics, checkpoints, tensorboard)")
     print(f"Pictures    {', '.join(str(picture) for picture in report.pictures)}")
     print(f"Took        {time.monotonic() - began:.0f} s, seed {parsed.seed}")
     return 0

@@ -94,7 +94,7 @@ class PretrainConfig(Config):
 
 
 def _size_problems(config: PretrainConfig) -> Iterator[str]:
-    patch = config.backbone.patch_size
+    patch = config.backbone.patch
     sizes = {"views.global_size": config.views.global_size}
     if config.views.local_crops:
         sizes["views.local_size"] = config.views.local_size

@@ -25,8 +25,8 @@ PICTURES = 8
 class DemoReport:
     """What a demo found: k-NN accuracies in per cent, shares of the object from 0 to 1."""
 
-    outcome: Outcome
     images: Path
+    run: Path
     pictures: Sequence[Path]
     untrained: float
     trained: float
@@ -35,46 +35,58 @@ class DemoReport:
     objects_after: dict[str, float]
 
 
-def run_demo(out: Path, *, seed: int = 0, overrides: Sequence[str] = ()) -> DemoReport | Outcome:
-    """Generate images, pre-train on them with AttMask-High, evaluate; resumes like any run.
+class Demo:
+    """Generated images, a run of AttMask-High on them, and what came of it; resumes like any run.
 
-    An interrupted training gives its outcome alone. Other seeds have other images too.
+    Another seed has other images too.
     """
-    config = override(load_recipe("demo"), [f"seed={seed}", *overrides])
-    if config.monitor.knn_every_epochs == 0:
-        raise UserError("monitor.knn_every_epochs=0 leaves the demo nothing to report; use 1")
-    folder = out / "images"
-    write_folder(folder, train=TRAIN_IMAGES, val=VAL_IMAGES, size=IMAGE_SIZE, seed=seed)
-    images = open_images(folder)
-    evaluation = OnlineEvaluation(
-        images, config.data, config.monitor, image_size=config.views.global_size
-    )
-    trainer = Trainer(config, images.train, out / "run")
-    outcome = trainer.train(evaluation)
-    if not outcome.finished:
-        return outcome
-    measured = [record for record in read_metrics(out / "run") if "knn/top1" in record]
-    before, after = measured[0], measured[-1]
-    assert images.val is not None
-    pictures = save_attention_pictures(
-        trainer.teacher,
-        images.val,
-        range(0, len(images.val), max(1, len(images.val) // PICTURES))[:PICTURES],
-        out / "pictures",
-        image_size=config.views.global_size,
-        mean=config.data.mean,
-        std=config.data.std,
-    )
-    return DemoReport(
-        outcome=outcome,
-        images=folder,
-        pictures=pictures,
-        untrained=before["knn/top1"],
-        trained=after["knn/top1"],
-        rivals=evaluation.rivals(),
-        objects_before=_objects(before),
-        objects_after=_objects(after),
-    )
+
+    def __init__(self, out: Path, *, seed: int = 0, overrides: Sequence[str] = ()) -> None:
+        config = override(load_recipe("demo"), [f"seed={seed}", *overrides])
+        if config.monitor.knn_every_epochs == 0:
+            raise UserError("monitor.knn_every_epochs=0 leaves the demo nothing to report; use 1")
+        self.out = out
+        self.config = config
+        write_folder(out / "images", train=TRAIN_IMAGES, val=VAL_IMAGES, size=IMAGE_SIZE, seed=seed)
+        self.images = open_images(out / "images")
+        self.trainer = Trainer(config, self.images.train, out / "run")
+        self.evaluation = OnlineEvaluation(
+            self.images,
+            config.data,
+            config.monitor,
+            image_size=config.views.global_size,
+            workers=self.trainer.workers,
+        )
+
+    def train(self) -> Outcome:
+        """Pre-train, or go on with it."""
+        return self.trainer.train(self.evaluation)
+
+    def report(self) -> DemoReport:
+        """The trained teacher against the same run's untrained one and simpler rivals."""
+        run, val, config = self.out / "run", self.images.val, self.config
+        assert val is not None
+        measured = [record for record in read_metrics(run) if "knn/top1" in record]
+        before, after = measured[0], measured[-1]
+        pictures = save_attention_pictures(
+            self.trainer.teacher,
+            val,
+            range(0, len(val), max(1, len(val) // PICTURES))[:PICTURES],
+            self.out / "pictures",
+            image_size=config.views.global_size,
+            mean=config.data.mean,
+            std=config.data.std,
+        )
+        return DemoReport(
+            images=self.out / "images",
+            run=run,
+            pictures=pictures,
+            untrained=before["knn/top1"],
+            trained=after["knn/top1"],
+            rivals=self.evaluation.rivals(),
+            objects_before=_objects(before),
+            objects_after=_objects(after),
+        )
 
 
 def _objects(record: dict[str, Any]) -> dict[str, float]:

@@ -80,7 +80,8 @@ class Distiller(nn.Module):
 
         temperature = self.loss.student_temperature
         cls_part = cls_loss(cls_scores.unflatten(0, (-1, images)), target.cls, temperature)
-        weight = patch_weights(target.mask) if wanted is not None else cls_part.new_zeros(0)
+        weights = patch_weights(target.mask, cls_part.dtype)
+        weight = weights if wanted is not None else weights[:0]
         patch_part = patch_loss(patch_scores, target.patches, weight, temperature)
         return Losses(
             total=cls_part + self.loss.patch_weight * patch_part,
@@ -101,25 +102,36 @@ class Distiller(nn.Module):
         if self.loss.patch_weight > 0:
             seen = teacher.backbone(crops)
             mask = self._mask(seen.attention, whole, now, first_image)
-            points = teacher.patch_head.embed(seen.patches)
-            self.patch_centre.observe(teacher.patch_head.mean_scores(points))
-            scores = teacher.patch_head.last_layer(points[mask])
-            patches = self._target(scores, self.patch_centre, now.patch_temperature)
+            patches = self._patch_targets(seen.patches, mask, now.patch_temperature)
         else:
             seen = teacher.backbone.summary(crops)
             mask = self._mask(seen.attention, whole, now, first_image)
             patches = whole.new_zeros(0, len(self.patch_centre.value))
-        cls_scores = teacher.head(seen.cls)
-        self.cls_centre.observe(cls_scores.to(self.cls_centre.value.dtype).mean(0))
-        cls = self._target(cls_scores, self.cls_centre, now.cls_temperature)
+        cls = self._cls_targets(seen.cls, now.cls_temperature)
         return Targets(cls=cls.unflatten(0, (2, -1)), patches=patches, mask=mask)
 
-    def _target(
-        self, scores: Float[Tensor, "M K"], centre: Centre, temperature: float
-    ) -> Float[Tensor, "M K"]:
+    def _cls_targets(
+        self, cls: Float[Tensor, "crops D"], temperature: float
+    ) -> Float[Tensor, "crops K"]:
+        head = self.teacher.head
+        scores = head.exact_scores(head.embed(cls))
         if self.loss.centring == "sinkhorn":
             return balance(scores, temperature)
-        return sharpen(scores, centre.value, temperature)
+        self.cls_centre.observe(scores.mean(0))
+        return sharpen(scores, self.cls_centre.value, temperature)
+
+    def _patch_targets(
+        self,
+        patches: Float[Tensor, "crops N D"],
+        mask: Bool[Tensor, "crops N"],
+        temperature: float,
+    ) -> Float[Tensor, "M K"]:
+        head = self.teacher.patch_head
+        if self.loss.centring == "sinkhorn":
+            return balance(head.exact_scores(head.embed(patches[mask])), temperature)
+        points = head.embed(patches)
+        self.patch_centre.observe(head.mean_scores(points))
+        return sharpen(head.exact_scores(points[mask]), self.patch_centre.value, temperature)
 
     def _mask(
         self,
@@ -141,15 +153,16 @@ class Distiller(nn.Module):
         if self.drop_path == 0:
             return None
         views, images = crops.shape[:2]
-        image = torch.arange(first_image, first_image + images, device=crops.device)
-        view = torch.arange(first_view, first_view + views, device=crops.device)
-        return drop_path(
-            drop_path_rates(self.student.backbone, self.drop_path).to(crops.device),
+        image = torch.arange(first_image, first_image + images)
+        view = torch.arange(first_view, first_view + views)
+        keep = drop_path(
+            drop_path_rates(self.student.backbone, self.drop_path),
             seed=self.seed,
             step=now.step,
             images=image.repeat(views),
             views=view.repeat_interleave(images),
         )
+        return keep.to(crops.dtype).to(crops.device)
 
     @torch.no_grad()
     def update_teacher_(self, momentum: float) -> None:
@@ -161,18 +174,20 @@ class Distiller(nn.Module):
     @torch.no_grad()
     def update_centres_(self) -> None:
         """Once for each optimiser step, after use."""
+        if self.loss.centring == "sinkhorn":
+            return
         self.cls_centre.update_()
         if self.loss.patch_weight > 0:
             self.patch_centre.update_()
 
 
-def patch_weights(mask: Bool[Tensor, "B N"]) -> Float[Tensor, "M"]:
+def patch_weights(mask: Bool[Tensor, "B N"], dtype: torch.dtype) -> Float[Tensor, "M"]:
     """The weight of each masked patch in a mean over patches of an image, then over images.
 
     Images without a mask count as zero.
     """
     count = mask.sum(dim=1, keepdim=True).clamp(min=1)
-    weight: Tensor = 1 / (count * len(mask))
+    weight: Tensor = 1 / (count * len(mask)).to(dtype)
     return weight.expand_as(mask)[mask]
 
 

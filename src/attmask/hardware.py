@@ -43,6 +43,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def default_workers() -> int:
+    """Processes that prepare views: a core is left to training, and memory for the rest."""
+    return max(1, min(16, cores() - 1))
+
+
 @dataclass(frozen=True)
 class Precision:
     """The number format of forward passes, with the loss scaler that fp16 needs."""

@@ -26,7 +26,7 @@ Grid = tuple[int, int]
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers of one call: the same counters always give the same numbers."""
+    """The random numbers of one call, on the CPU: the same counters always give the same."""
 
     seed: int
     step: int
@@ -40,7 +40,7 @@ class Draws:
         low, high = self.ratio_range
         if self.ratio_per == "view":
             return low + (high - low) * self.per_image(purpose)
-        one = uniform(purpose, self.seed, self.step, device=self.images.device)
+        one = uniform(purpose, self.seed, self.step)
         return (low + (high - low) * one).expand(len(self.images))
 
     def per_image(self, purpose: str) -> Float[Tensor, "B"]:
@@ -49,7 +49,7 @@ class Draws:
 
     def several(self, purpose: str, first: int, count: int) -> Float[Tensor, "B {count}"]:
         """The numbers first, first + 1, ... of a sequence for each image of this view."""
-        index = torch.arange(first, first + count, device=self.images.device)
+        index = torch.arange(first, first + count)
         return uniform(purpose, self.seed, self.step, self.images[:, None], self.view, index)
 
 
@@ -64,12 +64,12 @@ class Strategy(Protocol):
     def __call__(
         self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
     ) -> Bool[Tensor, "B N"]:
-        """The hidden patches of each image."""
+        """The hidden patches of each image, on any device."""
 
 
-def _count(patches: int, ratio: Float[Tensor, "B"]) -> Int[Tensor, "B 1"]:
+def _count(values: Float[Tensor, "B N"], ratio: Float[Tensor, "B"]) -> Int[Tensor, "B 1"]:
     """k = int(n·r): 0.3 of 196 patches are 58."""
-    return (patches * ratio).long()[:, None]
+    return (values.shape[-1] * ratio).long()[:, None].to(values.device)
 
 
 def _rank(values: Float[Tensor, "B N"], *, descending: bool) -> Int[Tensor, "B N"]:
@@ -88,9 +88,7 @@ class High:
     def __call__(
         self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
     ) -> Bool[Tensor, "B N"]:
-        return _rank(attention, descending=True) < _count(
-            attention.shape[-1], draws.ratio("mask ratio")
-        )
+        return _rank(attention, descending=True) < _count(attention, draws.ratio("mask ratio"))
 
 
 @dataclass(frozen=True)
@@ -102,9 +100,7 @@ class Low:
     def __call__(
         self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
     ) -> Bool[Tensor, "B N"]:
-        return _rank(attention, descending=False) < _count(
-            attention.shape[-1], draws.ratio("mask ratio")
-        )
+        return _rank(attention, descending=False) < _count(attention, draws.ratio("mask ratio"))
 
 
 @dataclass(frozen=True)
@@ -123,11 +119,11 @@ class Hint:
     ) -> Bool[Tensor, "B N"]:
         patches = attention.shape[-1]
         rank = _rank(attention, descending=True)
-        hidden = rank < _count(patches, draws.ratio("mask ratio"))
+        hidden = rank < _count(attention, draws.ratio("mask ratio"))
         candidate = rank < int(self.show_max * patches)
-        lot = draws.several("hint patch", 0, patches).masked_fill(~candidate, 2.0)
-        show_ratio = self.show_max * draws.ratio("hint ratio")
-        shown = candidate & (_rank(lot, descending=False) < _count(patches, show_ratio))
+        lot = draws.several("hint patch", 0, patches).float().to(attention.device)
+        place = _rank(lot.masked_fill(~candidate, 2.0), descending=False)
+        shown = place < _count(attention, self.show_max * draws.ratio("hint ratio"))
         return hidden & ~shown
 
 
@@ -140,9 +136,8 @@ class Random:
     def __call__(
         self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
     ) -> Bool[Tensor, "B N"]:
-        patches = attention.shape[-1]
-        lot = draws.several("random patch", 0, patches)
-        return _rank(lot, descending=False) < _count(patches, draws.ratio("mask ratio"))
+        lot = draws.several("random patch", 0, attention.shape[-1])
+        return _rank(lot, descending=False) < _count(lot, draws.ratio("mask ratio"))
 
 
 @dataclass(frozen=True)
@@ -159,7 +154,7 @@ class Block:
         rows, cols = grid
         wanted = draws.ratio("mask ratio") * (rows * cols)
         area_min = float((min(rows, cols) // 3) ** 2)
-        hidden = torch.zeros(len(wanted), rows, cols, dtype=torch.bool, device=attention.device)
+        hidden = torch.zeros(len(wanted), rows, cols, dtype=torch.bool)
         failures = torch.zeros_like(draws.images)
         remaining = wanted.clone()
         attempt = 0
@@ -190,7 +185,7 @@ def _side(
     length: int, start: Int[Tensor, "B"], extent: Int[Tensor, "B"]
 ) -> Bool[Tensor, "B length"]:
     """One side of each rectangle: the indices from start to start + extent."""
-    index = torch.arange(length, device=start.device)
+    index = torch.arange(length)
     return (index >= start[:, None]) & (index < (start + extent)[:, None])
 
 
@@ -228,7 +223,7 @@ class Masker:
         attention: Float[Tensor, "B N"],
         grid: Grid | None = None,
         *,
-        step: int = 0,
+        step: int,
         first_image: int = 0,
         view: int = 0,
     ) -> Bool[Tensor, "B N"]:
@@ -239,13 +234,16 @@ class Masker:
         if rows * cols != patches:
             raise UserError(f"{patches} patches do not fill a grid of {rows} x {cols}; pass grid=")
         if not attention.isfinite().all():
-            raise UserError("the attention has NaN or infinite values; the network has diverged")
-        image = torch.arange(first_image, first_image + images, device=attention.device)
+            raise UserError(
+                "the attention has NaN or infinite values: the network has diverged; start again "
+                "with a lower learning rate or in fp32"
+            )
+        image = torch.arange(first_image, first_image + images)
         per = "view" if self.per_image else self.strategy.ratio_per
         draws = Draws(self.seed, step, view, image, self.ratio, per)
-        mask = self.strategy(attention, (rows, cols), draws)
+        mask = self.strategy(attention, (rows, cols), draws).to(attention.device)
         masked_views = draws.per_image("masked view") < self.probability
-        return mask & masked_views[:, None]
+        return mask & masked_views[:, None].to(attention.device)
 
 
 def check_ratio(ratio: tuple[float, float]) -> None:

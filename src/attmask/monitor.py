@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 METRICS = "metrics.jsonl"
+OLD_METRICS = "metrics.old.jsonl"
 logger = logging.getLogger(__name__)
 
 
@@ -162,9 +163,15 @@ class Monitor:
                 self._board.close()
 
     def _forget_steps_to_come(self) -> None:
-        """A run that resumes from step s will log s again: drop s and later, atomically."""
+        """A run that resumes from step s will log s again: drop s and later, atomically.
+
+        One that starts at step 0 keeps what was logged before it as metrics.old.jsonl.
+        """
         path = self.run / METRICS
-        if not path.exists():
+        if not path.exists() or path.stat().st_size == 0:
+            return
+        if self.start_step == 0:
+            path.replace(self.run / OLD_METRICS)
             return
         kept = [record for record in read_metrics(self.run) if record["step"] < self.start_step]
         beside = path.with_suffix(".jsonl.part")

@@ -1,8 +1,9 @@
 """Random numbers by counter: the same (seed, step, image, view) gives the same draw anywhere.
 
 A stateful generator would make results depend on the number of workers, ranks and micro-batches.
-Here a draw is a hash of its counters (the finaliser of SplitMix64, Steele et al. 2014), computed
-with integer tensor operations, so that it is equal on every device.
+Here a draw is a hash of its counters (the finaliser of SplitMix64, Steele et al. 2014). It is
+computed on the CPU, whatever trains: the tensors are small, not every device has 64-bit numbers,
+and a copy is cheaper there than thirty small kernels.
 """
 
 import zlib
@@ -26,13 +27,12 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
-def uniform(purpose: str, *counters: int | Tensor, device: torch.device | None = None) -> Tensor:
+def uniform(purpose: str, *counters: int | Tensor) -> Tensor:
     """Float64 numbers in [0, 1), one for each element of the broadcast counters.
 
     `purpose` separates streams that share their counters (mask ratio, drop path, ...).
     """
-    device = device or next((c.device for c in counters if isinstance(c, Tensor)), None)
-    state = torch.tensor(zlib.crc32(purpose.encode()), dtype=torch.int64, device=device)
+    state = torch.tensor(zlib.crc32(purpose.encode()), dtype=torch.int64)
     for counter in counters:
         state = _mix((state ^ counter) * _MIX_1 + _GOLDEN)
     return _shift(state, 11).double() * 2.0**-53

@@ -3,23 +3,22 @@
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch.optim import Optimizer
 
-from attmask import checkpoint, distributed
-from attmask.checkpoint import Checkpoint
-from attmask.config import PretrainConfig, differences, from_yaml, to_yaml
+from attmask import distributed
+from attmask.config import PretrainConfig
 from attmask.data.decode import check_readable
 from attmask.data.loader import Loader
 from attmask.data.sources import Source
 from attmask.data.views import Views
 from attmask.distill import Distiller, Losses
 from attmask.errors import UserError
-from attmask.hardware import Precision, choose_device, cores
+from attmask.hardware import Precision, choose_device, default_workers
 from attmask.interrupt import stop_signals
 from attmask.models.backbone import Backbone, build_backbone
 from attmask.models.network import Network
@@ -31,6 +30,7 @@ from attmask.optim import (
     optimizer_tensors,
     set_rates,
 )
+from attmask.run import RunFolder
 from attmask.schedules import Now, Schedules
 
 log = logging.getLogger(__name__)
@@ -131,14 +131,15 @@ class Trainer:
             torch.set_num_threads(config.train.threads)
         source = _first_of_each_class(source, config.data.per_class)
         check_readable(source, config.data.channels)
-        workers = config.train.workers
+        asked = config.train.workers
+        self.workers = default_workers() if asked is None else asked
         self.loader = Loader(
             source,
             config.views,
             channels=config.data.channels,
             batch_size=config.train.batch_size,
             seed=config.seed,
-            workers=max(1, cores() - 1) if workers is None else workers,
+            workers=self.workers,
             rank=distributed.rank(),
             world=distributed.world_size(),
         )
@@ -150,104 +151,99 @@ class Trainer:
         self.distiller = build_distiller(config).to(self.device)
         self.optimizer = build_optimizer(self.distiller.student, config.optim)
         self.step = 0
-        self._images = len(source)
+        self.folder = RunFolder(run, config, source)
         self._saved_step: int | None = None
         self._pace = Pace()
-        try:
-            self._prepare_run()
-        except OSError as fault:
-            why = fault.strerror or fault
-            raise UserError(
-                f"cannot use {run} for a run: {why}; make room or choose another --out"
-            ) from fault
+        self._take_up()
+        self._say_what_runs()
         if config.train.compile:
             self.distiller.student.backbone.compile_blocks()
             self.distiller.teacher.backbone.compile_blocks()
+
+    def _say_what_runs(self) -> None:
+        parameters = sum(p.numel() for p in self.distiller.student.backbone.parameters())
+        done = f", resumed at step {self.step}" if self.step else ""
+        log.info(
+            "%d images, %d steps of %d, backbone of %.1f M parameters, %s in %s%s",
+            self.folder.images,
+            self.schedules.steps,
+            self.config.train.batch_size,
+            parameters / 1e6,
+            self.device,
+            self.precision.format,
+            ", finished already" if self.finished else done,
+        )
 
     @property
     def teacher(self) -> Backbone:
         """The backbone that is kept and evaluated."""
         return self.distiller.teacher.backbone
 
-    def _prepare_run(self) -> None:
-        """Take up the run that is there, or begin one; refuse to mix two."""
-        saved = self.run / "config.yaml"
-        if self.run.exists() and not self.run.is_dir():
-            raise UserError(f"{self.run} is a file; choose another --out")
-        if saved.exists():
-            changed = differences(from_yaml(saved), self.config)
-            if changed:
-                raise UserError(
-                    f"{self.run} holds a run with other settings ({'; '.join(changed)}); "
-                    "choose another --out, or the same settings to go on"
-                )
-        elif self.run.exists() and any(self.run.iterdir()):
-            raise UserError(f"{self.run} is not empty and holds no run; choose another --out")
-        found = checkpoint.load_newest(self.run / "checkpoints")
-        if found is not None:
-            if found.info["images"] != self._images:
-                raise UserError(
-                    f"{self.run} holds a run on {found.info['images']} images, these are "
-                    f"{self._images}; choose another --out, or the same images to go on"
-                )
-            self.distiller.load_state_dict(dict(found.tensors["weights"]))
-            tensors = dict(found.tensors["optimizer"])
-            load_optimizer_tensors(self.optimizer, self.distiller.student, tensors)
-            self.precision.scaler.load_state_dict(found.info["scaler"])
-            self.step = self._saved_step = found.step
-        if distributed.is_main():
-            self.run.mkdir(parents=True, exist_ok=True)
-            beside = self.run / ".config.yaml.part"  # a full disk must not spoil the one there is
-            try:
-                beside.write_text(to_yaml(self.config))
-                beside.replace(saved)
-            finally:
-                beside.unlink(missing_ok=True)
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done."""
+        return self.step == self.schedules.steps
+
+    def _take_up(self) -> None:
+        """Go on from the newest checkpoint, if there is one."""
+        found = self.folder.take_up()
+        if found is None:
+            return
+        self.distiller.load_state_dict(dict(found.tensors["weights"]))
+        tensors = dict(found.tensors["optimizer"])
+        load_optimizer_tensors(self.optimizer, self.distiller.student, tensors)
+        self.precision.scaler.load_state_dict(found.info["scaler"])
+        self.step = self._saved_step = found.step
 
     def save(self) -> None:
         """Write a checkpoint of the step reached, unless it is there already."""
-        if not distributed.is_main() or self._saved_step == self.step:
+        if self._saved_step == self.step:
             return
-        tensors = {
-            "weights": self.distiller.state_dict(),
-            "optimizer": optimizer_tensors(self.optimizer, self.distiller.student),
-        }
-        if not all(tensor.isfinite().all() for tensor in tensors["weights"].values()):
+        weights = self.distiller.state_dict()
+        if not all(tensor.isfinite().all() for tensor in weights.values()):
             raise UserError(
                 f"the weights are not finite after step {self.step} and were not saved; start "
                 "again with a lower schedule.lr or with train.precision=fp32"
             )
-        info = {"scaler": self.precision.scaler.state_dict(), "images": self._images}
-        folder = self.run / "checkpoints"
-        checkpoint.save(
-            folder, Checkpoint(self.step, tensors, info), keep=self.config.checkpoint.keep
-        )
+        moments = optimizer_tensors(self.optimizer, self.distiller.student)
+        tensors = {"weights": weights, "optimizer": moments}
+        self.folder.save(self.step, tensors, self.precision.scaler.state_dict())
         self._saved_step = self.step
 
     def train(self, evaluate: Evaluate | None = None) -> Outcome:
         """Train to the end, or until told to stop; either way the last step is saved."""
-        schedules, config = self.schedules, self.config
-        total = schedules.steps
-        monitor = Monitor(self.run, config.monitor, total_steps=total, start_step=self.step)
+        total = self.schedules.steps
+        monitor = Monitor(self.run, self.config.monitor, total_steps=total, start_step=self.step)
         with monitor, stop_signals() as stopped:
-            if self.step % schedules.steps_per_epoch == 0 and not self._is_evaluated():
-                self._evaluate(evaluate, monitor)
-            self._pace.restart(self.step, self.loader.waited_seconds)
-            saved_at = time.monotonic()
-            while self.step < total and not stopped():
-                epoch, done = divmod(self.step, schedules.steps_per_epoch)
-                for views in self._views(epoch, done):
-                    self._one_step(views, monitor)
-                    minutes = (time.monotonic() - saved_at) / 60
-                    if minutes >= config.checkpoint.every_minutes and self.step < total:
-                        self.save()
-                        saved_at = time.monotonic()
-                    if stopped() and self.step < total:
-                        break
-                else:
-                    self._evaluate(evaluate, monitor)
+            try:
+                self._loop(evaluate, monitor, stopped)
+            except UserError:
+                with suppress(UserError):  # nothing is lost but what cannot be saved
+                    self.save()
+                raise
             self.save()
         return Outcome(self.run, self.step, total)
+
+    def _loop(
+        self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
+    ) -> None:
+        """Epoch after epoch from the step reached, with evaluations and checkpoints in between."""
+        every_seconds = self.config.checkpoint.every_minutes * 60
+        if self.step % self.schedules.steps_per_epoch == 0 and not self._is_evaluated():
+            self._evaluate(evaluate, monitor)
+        self._pace.restart(self.step, self.loader.waited_seconds)
+        saved_at = time.monotonic()
+        while not self.finished and not stopped():
+            epoch, done = divmod(self.step, self.schedules.steps_per_epoch)
+            for views in self._views(epoch, done):
+                self._one_step(views, monitor)
+                if time.monotonic() - saved_at >= every_seconds and not self.finished:
+                    self.save()
+                    saved_at = time.monotonic()
+                if stopped() and not self.finished:
+                    break
+            else:
+                self._evaluate(evaluate, monitor)
 
     def _views(self, epoch: int, done: int) -> Iterator[Views]:
         for batch in self.loader.epoch(epoch, done):
@@ -255,18 +251,25 @@ class Trainer:
 
     def _one_step(self, views: Views, monitor: Monitor) -> None:
         config, now = self.config, self.schedules.at(self.step)
-        losses = train_step(
-            self.distiller,
-            self.optimizer,
-            views,
-            now,
-            self.precision,
-            accumulate=config.train.accumulate,
-            clip=config.optim.clip,
-        )
-        if monitor.due(self.step):
-            self._report(losses, now, monitor)
+        try:
+            losses = train_step(
+                self.distiller,
+                self.optimizer,
+                views,
+                now,
+                self.precision,
+                accumulate=config.train.accumulate,
+                clip=config.optim.clip,
+            )
+        except torch.OutOfMemoryError as fault:
+            raise UserError(
+                f"{self.device} is out of memory with {config.train.batch_size} images in "
+                f"{config.train.accumulate} parts; use train.accumulate="
+                f"{2 * config.train.accumulate}, which changes nothing but memory"
+            ) from fault
         self.step += 1
+        if monitor.due(now.step):
+            self._report(losses, now, monitor)
 
     def _report(self, losses: list[Losses], now: Now, monitor: Monitor) -> None:
         """Log the step, after it was computed, and show it."""
@@ -275,7 +278,7 @@ class Trainer:
             for name in ("total", "cls", "patch", "hidden", "teacher_entropy", "prototypes_used")
         }
         monitor.check_finite(now.step, means["total"])
-        speed, waiting = self._pace.measure(self.step + 1, self.loader.waited_seconds)
+        speed, waiting = self._pace.measure(self.step, self.loader.waited_seconds)
         images_per_second = speed * self.config.train.batch_size
         names = {"total": "loss/total", "cls": "loss/cls", "patch": "loss/patch"}
         monitor.log(
@@ -292,7 +295,7 @@ class Trainer:
                 "speed/waiting_share": waiting,
             },
         )
-        monitor.progress(self.step + 1, means["total"], images_per_second, waiting)
+        monitor.progress(self.step, means["total"], images_per_second, waiting)
 
     def _is_evaluated(self) -> bool:
         """Whether the epoch that ends here was measured before the run was taken up again."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attmask.data.sources import Source
 from attmask.errors import UserError
-from attmask.evaluation.features import Precision, frozen, normalise, read_crop, read_in_order
+from attmask.evaluation.features import Autocast, frozen, normalise, read_crop, read_in_order
 from attmask.evaluation.objects import strategy_masks
 from attmask.masking import Grid
 from attmask.models.backbone import Backbone
@@ -168,8 +168,7 @@ def save_attention_pictures(
     ratio: float = 0.3,
     seed: int = 0,
     rows: int = 8,
-    device: torch.device | str = "cpu",
-    precision: Precision = nullcontext,
+    autocast: Autocast = nullcontext,
 ) -> list[Path]:
     """Write sheets of `rows` images each to the folder `out`: attention_1.png and so on."""
     wrong = [index for index in indices if not 0 <= index < len(source)]
@@ -184,8 +183,8 @@ def save_attention_pictures(
     files: list[Path] = []
     with frozen(backbone):
         for (crops,) in read_in_order(read, indices, batch_size=rows):
-            images = normalise(crops.to(device), mean, std)
-            with precision():
+            images = normalise(crops.to(backbone.device), mean, std)
+            with autocast():
                 heads = backbone.attention_heads(images).float().cpu()
             attention = heads.mean(dim=1)
             masks = strategy_masks(

@@ -175,7 +175,7 @@ def test_a_user_error_in_a_worker_arrives_as_one_line(tmp_path: Path, workers: i
 
 
 def test_too_few_images_and_uneven_shares_are_refused_with_their_numbers(source: Source) -> None:
-    with pytest.raises(UserError, match=r"22 images are fewer than one batch of 64; use .* 22"):
+    with pytest.raises(UserError, match=r"22 images are fewer .* of 64; use train\.batch_size=22"):
         loader(source, batch_size=64)
     with pytest.raises(UserError, match="batch of 4 images cannot be shared by 3"):
         loader(source, world=3)

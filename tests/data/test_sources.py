@@ -189,3 +189,11 @@ def test_one_value_serves_all_channels_but_a_wrong_number_is_refused() -> None:
         DataConfig(std=(0.0,))
     with pytest.raises(ValidationError):
         DataConfig(per_class=0)
+
+
+@pytest.mark.parametrize("channels", [-1, 0, 2, 4])
+def test_channels_other_than_colour_and_grey_are_refused_in_the_config(channels: int) -> None:
+    wanted = f"images with {channels} channels are not supported; use 3 or 1"
+    with pytest.raises(ValidationError, match=wanted) as caught:
+        DataConfig(channels=channels)
+    assert caught.value.error_count() == 1

@@ -200,7 +200,7 @@ def test_features_are_fp32_in_mixed_precision(backbone: Backbone, source: Source
         image_size=32,
         mean=MEAN,
         std=STD,
-        precision=lambda: torch.autocast("cpu", torch.bfloat16),
+        autocast=lambda: torch.autocast("cpu", torch.bfloat16),
     )
     assert mixed.cls.dtype == torch.float32
     assert not torch.equal(mixed.cls, full.cls)

@@ -72,9 +72,13 @@ def pretrain(capsys: pytest.CaptureFixture[str], data: Path, out: Path, *overrid
             "there is no setting 'masking.ration'; did you mean masking.ratio",
         ),
         (
+            "data.channels=4",
+            "data.channels: images with 4 channels are not supported; use 3 or 1",
+        ),
+        (
             "train.batch_size=100",
             "48 images are fewer than one batch of 100; "
-            "use a batch size of 48 or less, or more images",
+            "use train.batch_size=48 or less, or more images",
         ),
         (
             "train.device=cuda:99",

@@ -60,19 +60,29 @@ def test_a_block_gives_what_timms_own_forward_gives(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_chosen_tokens_are_those_of_the_whole_block(kind: str) -> None:
     block, x = block_of(kind), tokens()
-    wanted = torch.zeros(3, 10, dtype=torch.bool)
-    wanted[0, [0, 3, 9]] = wanted[1, 0] = True  # the third image is not asked for
-    chosen = run_block_for(block, x, None, Chosen.where(wanted))
-    torch.testing.assert_close(chosen, run_block(block, x, None)[wanted], rtol=1e-5, atol=1e-5)
+    wanted = torch.zeros(3, 8, dtype=torch.bool)  # two tokens come before the patches
+    wanted[0, [1, 7]] = wanted[2, 0] = True
+    whole = run_block(block, x, None)
+    expected = torch.cat([whole[:, 0], whole[:, 2:][wanted]])
+    chosen = run_block_for(block, x, None, Chosen.cls_and(wanted, prefix=2))
+    torch.testing.assert_close(chosen, expected, rtol=1e-5, atol=1e-5)
+    alone = run_block_for(block, x, None, Chosen.only_cls(3, x.device))
+    torch.testing.assert_close(alone, whole[:, 0], rtol=1e-5, atol=1e-5)
 
 
-@given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=5))
-def test_chosen_tokens_are_padded_to_a_rectangle(rows: list[list[bool]]) -> None:
-    wanted = torch.tensor(rows)
-    chosen = Chosen.where(wanted)
-    assert chosen.index.shape == chosen.valid.shape == (len(rows), max(map(sum, rows)))
-    for row, index, valid in zip(rows, chosen.index, chosen.valid, strict=True):
-        assert index[valid].tolist() == [token for token, here in enumerate(row) if here]
+@given(
+    rows=st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=5),
+    prefix=st.integers(1, 5),
+)
+def test_chosen_tokens_are_cls_and_then_the_patches_image_after_image(
+    rows: list[list[bool]], prefix: int
+) -> None:
+    chosen = Chosen.cls_and(torch.tensor(rows), prefix)
+    patches = [(i, prefix + p) for i, row in enumerate(rows) for p, here in enumerate(row) if here]
+    pairs = list(zip(chosen.image.tolist(), chosen.token.tolist(), strict=True))
+    assert pairs == [*((i, 0) for i in range(len(rows))), *patches]
+    assert chosen.queries.shape == (len(rows), 1 + max(map(sum, rows)))
+    assert torch.equal(chosen.queries[chosen.image, chosen.slot], chosen.token)
 
 
 def test_fused_attention_gives_what_plain_attention_gives() -> None:
@@ -175,7 +185,8 @@ def test_each_branch_of_each_image_has_its_own_factor(kind: str) -> None:
         plain.append(y + keep[1, image] * block.ls2(block.mlp(block.norm2(y))))
     out = run_block(block, x, keep)
     torch.testing.assert_close(out, torch.cat(plain), rtol=1e-5, atol=1e-5)
-    wanted = torch.zeros(3, 10, dtype=torch.bool)
-    wanted[:, 0] = wanted[1, 4:7] = wanted[2, 9] = True
-    chosen = run_block_for(block, x, keep, Chosen.where(wanted))
-    torch.testing.assert_close(chosen, out[wanted], rtol=1e-5, atol=1e-5)
+    wanted = torch.zeros(3, 9, dtype=torch.bool)
+    wanted[1, 4:7] = wanted[2, 8] = True
+    chosen = run_block_for(block, x, keep, Chosen.cls_and(wanted, prefix=1))
+    expected = torch.cat([out[:, 0], out[:, 1:][wanted]])
+    torch.testing.assert_close(chosen, expected, rtol=1e-5, atol=1e-5)

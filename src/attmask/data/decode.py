@@ -57,7 +57,7 @@ def decode_or_next(
             faults.append(fault)
     raise UserError(
         f"{len(faults)} images in a row could not be read, the first: {faults[0]}; "
-        f"remove or mend the files"
+        f"mend the files, or replace them under the same names"
     )
 
 

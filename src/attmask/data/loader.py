@@ -129,7 +129,7 @@ class Loader:
         if len(source) < batch_size:
             raise UserError(
                 f"{len(source)} images are fewer than one batch of {batch_size}; "
-                f"use a batch size of {len(source)} or less, or more images"
+                f"use train.batch_size={len(source)} or less, or more images"
             )
         if batch_size < 1 or batch_size % world:
             raise UserError(

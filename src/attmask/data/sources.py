@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from attmask.errors import UserError
 from attmask.settings import Config, setting
@@ -32,7 +32,7 @@ _BESIDE_TRAIN = frozenset({"train", "val", "test", "trimaps", "masks"})
 class DataConfig(Config):
     """What is read of the images and how their values are scaled."""
 
-    channels: int = setting(3, "channels an image is read with: 3 colour, 1 grey", ge=1)
+    channels: int = setting(3, "channels an image is read with: 3 colour, 1 grey")
     per_class: int | None = setting(
         None,
         "train on the first n images of each class, in file order (null: on all)",
@@ -60,6 +60,13 @@ class DataConfig(Config):
             if grey.get(name, colour) in (colour, list(colour)):
                 grey[name] = one
         return grey
+
+    @field_validator("channels")
+    @classmethod
+    def _colour_or_grey(cls, channels: int) -> int:
+        if channels not in (1, 3):
+            raise ValueError(f"images with {channels} channels are not supported; use 3 or 1")
+        return channels
 
     @model_validator(mode="after")
     def _one_value_a_channel(self) -> "DataConfig":

@@ -20,7 +20,7 @@ from attmask.models.backbone import Backbone
 
 log = logging.getLogger(__name__)
 
-Precision = Callable[[], AbstractContextManager[object]]
+Autocast = Callable[[], AbstractContextManager[object]]
 
 RESIZE_TO_CROP = 256 / 224  # the evaluation protocol of ImageNet: resize to 256, keep 224
 
@@ -216,14 +216,13 @@ def _through_backbone(
     batches: Iterable[Tensor],
     mean: Sequence[float],
     std: Sequence[float],
-    device: torch.device | str,
-    precision: Precision,
+    autocast: Autocast,
 ) -> Float[Tensor, "M D"]:
     rows: list[Tensor] = []
     with frozen(backbone):
         for crops in batches:
-            images = normalise(crops.to(device, non_blocking=True), mean, std)
-            with precision():
+            images = normalise(crops.to(backbone.device, non_blocking=True), mean, std)
+            with autocast():
                 cls = backbone.summary(images).cls
             rows.append(cls.float().cpu())
     # A clone outside inference mode is an ordinary tensor that a probe can be trained on.
@@ -239,8 +238,7 @@ def extract(
     std: Sequence[float],
     batch_size: int = 64,
     workers: int = 0,
-    device: torch.device | str = "cpu",
-    precision: Precision = nullcontext,
+    autocast: Autocast = nullcontext,
 ) -> Features:
     """`[CLS]` after the final norm of every image of a source, in its order, in fp32 on the CPU."""
     if len(source) == 0:
@@ -249,7 +247,7 @@ def extract(
     read = partial(read_crop, source, image_size, backbone.channels)
     batches = read_in_order(read, everything, batch_size=batch_size, workers=workers)
     crops = (batch for (batch,) in batches)
-    cls = _through_backbone(backbone, crops, mean, std, device, precision)
+    cls = _through_backbone(backbone, crops, mean, std, autocast)
     return Features(cls=cls, labels=_labels(source, everything))
 
 
@@ -260,10 +258,9 @@ def extract_cached(
     mean: Sequence[float],
     std: Sequence[float],
     batch_size: int = 64,
-    device: torch.device | str = "cpu",
-    precision: Precision = nullcontext,
+    autocast: Autocast = nullcontext,
 ) -> Features:
     """The same as `extract` for crops that are already in memory."""
     batches = crops.images.split(batch_size)
-    cls = _through_backbone(backbone, batches, mean, std, device, precision)
+    cls = _through_backbone(backbone, batches, mean, std, autocast)
     return Features(cls=cls, labels=crops.labels)

@@ -16,7 +16,7 @@ from attmask.data.decode import decode
 from attmask.data.sources import Source
 from attmask.errors import UserError
 from attmask.evaluation.features import (
-    Precision,
+    Autocast,
     as_tensor,
     center_crop,
     frozen,
@@ -186,8 +186,7 @@ def measure_objects(
     max_images: int | None = None,
     batch_size: int = 64,
     workers: int = 0,
-    device: torch.device | str = "cpu",
-    precision: Precision = nullcontext,
+    autocast: Autocast = nullcontext,
 ) -> ObjectReport:
     """Attention on the object and what each strategy hides of it, over the images that have one."""
     masks = ObjectMasks(source)
@@ -199,8 +198,8 @@ def measure_objects(
     done = 0
     with frozen(backbone):
         for crops, regions in read_in_order(read, chosen, batch_size=batch_size, workers=workers):
-            images = normalise(crops.to(device), mean, std)
-            with precision():
+            images = normalise(crops.to(backbone.device), mean, std)
+            with autocast():
                 attention = backbone.summary(images).attention
             batch = _measure(
                 attention.float().cpu(),

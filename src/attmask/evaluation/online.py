@@ -4,7 +4,7 @@ masks exist."""
 import logging
 
 from attmask.data.sources import DataConfig, Images, Source
-from attmask.evaluation.features import CachedCrops, Precision, extract_cached
+from attmask.evaluation.features import Autocast, CachedCrops, extract_cached
 from attmask.evaluation.knn import colour_features, knn_accuracy, pixel_features
 from attmask.evaluation.objects import ObjectMasks, measure_objects
 from attmask.models.backbone import Backbone
@@ -17,12 +17,19 @@ HOLDOUT = 0.1
 
 
 class OnlineEvaluation:
-    """Small measures of a backbone that is still in training; the images are read once."""
+    """Small measures of a backbone that is still in training; crops for k-NN are read once."""
 
     def __init__(
-        self, images: Images, data: DataConfig, monitor: MonitorConfig, *, image_size: int
+        self,
+        images: Images,
+        data: DataConfig,
+        monitor: MonitorConfig,
+        *,
+        image_size: int,
+        workers: int = 0,
     ) -> None:
         self.data, self.monitor, self.image_size = data, monitor, image_size
+        self.workers = workers
         self.bank: CachedCrops | None = None
         self.objects = images.val or images.train
         self.has_objects = len(ObjectMasks(self.objects)) > 0
@@ -34,9 +41,9 @@ class OnlineEvaluation:
             self.classes = len(bank.classes)
             self.k = min(monitor.knn_k, len(self.bank))
 
-    def __call__(self, backbone: Backbone, precision: Precision) -> dict[str, float]:
+    def __call__(self, backbone: Backbone, autocast: Autocast) -> dict[str, float]:
         """Numbers to log: k-NN accuracy in per cent, shares of attention and of hidden objects."""
-        return self._knn(backbone, precision) | self._objects(backbone, precision)
+        return self._knn(backbone, autocast) | self._objects(backbone, autocast)
 
     def rivals(self) -> dict[str, float]:
         """What k-NN reaches by chance, on colour statistics and on raw pixels, in per cent."""
@@ -51,10 +58,9 @@ class OnlineEvaluation:
         )
         return {"chance": 100 / self.classes, "mean colour + spread": colours, "raw pixels": pixels}
 
-    def _knn(self, backbone: Backbone, precision: Precision) -> dict[str, float]:
+    def _knn(self, backbone: Backbone, autocast: Autocast) -> dict[str, float]:
         if self.bank is None:
             return {}
-        device = backbone.mask_token.device
         bank, queries = (
             extract_cached(
                 backbone,
@@ -62,15 +68,14 @@ class OnlineEvaluation:
                 mean=self.data.mean,
                 std=self.data.std,
                 batch_size=256,
-                device=device,
-                precision=precision,
+                autocast=autocast,
             )
             for crops in (self.bank, self.queries)
         )
         accuracy = knn_accuracy(bank, queries, k=self.k, classes=self.classes)
         return {"knn/top1": accuracy.top1, "knn/top5": accuracy.top5}
 
-    def _objects(self, backbone: Backbone, precision: Precision) -> dict[str, float]:
+    def _objects(self, backbone: Backbone, autocast: Autocast) -> dict[str, float]:
         if not self.has_objects:
             return {}
         report = measure_objects(
@@ -80,13 +85,15 @@ class OnlineEvaluation:
             mean=self.data.mean,
             std=self.data.std,
             max_images=self.monitor.knn_max_query_images,
-            device=backbone.mask_token.device,
-            precision=precision,
+            workers=self.workers,
+            autocast=autocast,
         )
         return report.as_metrics()
 
     def _crops(self, source: Source, most: int) -> CachedCrops:
-        return CachedCrops(source, self.image_size, self.data.channels, max_images=most)
+        return CachedCrops(
+            source, self.image_size, self.data.channels, max_images=most, workers=self.workers
+        )
 
 
 def _bank_and_queries(images: Images, per_class: int | None) -> tuple[Source, Source] | None:

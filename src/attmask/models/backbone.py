@@ -1,5 +1,6 @@
 """The backbone: a timm vision transformer that takes a mask and tells what `[CLS]` attends to."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,9 @@ class BackboneConfig(Config):
     """The vision transformer."""
 
     name: str = setting("vit_small_patch16_224", "timm's name of the network", paper="ViT-S/16")
-    patch_size: int = setting(16, "side of a patch in pixels", paper="16", ge=1)
+    patch_size: int | None = setting(
+        None, "side of a patch in pixels (null: the one in the network's name)", paper="16", ge=1
+    )
     width: int | None = setting(
         None, "width of a token (null: the network's own)", paper="384", ge=1
     )
@@ -30,7 +33,9 @@ class BackboneConfig(Config):
         None, "number of blocks (null: the network's own)", paper="12", ge=1
     )
     heads: int | None = setting(None, "attention heads (null: the network's own)", paper="6", ge=1)
-    registers: int = setting(0, "register tokens beside [CLS]", paper="0", ge=0)
+    registers: int | None = setting(
+        None, "register tokens beside [CLS] (null: the network's own)", paper="0", ge=0
+    )
     drop_path: float = setting(
         0.1, "drop path of the student's last block, rising over depth", paper="0.1", ge=0, lt=1
     )
@@ -45,6 +50,12 @@ class BackboneConfig(Config):
         gt=0,
     )
     pretrained: bool = setting(False, "start from timm's pretrained weights", paper="false")
+
+    @property
+    def patch(self) -> int:
+        """The side of a patch: as asked, or as the network's name says (16 where it does not)."""
+        named = re.search(r"patch(\d+)", self.name)
+        return self.patch_size or (int(named[1]) if named else 16)
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,11 @@ class Backbone(nn.Module):
         return int(self.vit.embed_dim)
 
     @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.mask_token.device
+
+    @property
     def depth(self) -> int:
         """The number of blocks."""
         return len(self.vit.blocks)
@@ -126,7 +142,8 @@ class Backbone(nn.Module):
     def summary(self, images: Float[Tensor, "B C height width"]) -> Summary:
         """`[CLS]` and its attention alone, for objectives that read no patches."""
         x, watched = self._trunk(images, None)
-        cls = run_block_for(self._blocks[-1], x, None, Chosen.where(self._read(x, None)))
+        only_cls = Chosen.only_cls(len(images), x.device)
+        cls = run_block_for(self._blocks[-1], x, None, only_cls)
         return Summary(cls=self.vit.norm(cls), attention=self._attention(watched).mean(dim=1))
 
     def select(
@@ -138,11 +155,14 @@ class Backbone(nn.Module):
     ) -> Selected:
         """`[CLS]` and the wanted patches of (masked) images; `keep` is the drop path."""
         x, _ = self._trunk(images, mask, keep)
-        read = self._read(x, wanted)
+        chosen = (
+            Chosen.only_cls(len(images), x.device)
+            if wanted is None
+            else Chosen.cls_and(wanted, self._prefix)
+        )
         last_keep = None if keep is None else keep[-1]
-        x = self.vit.norm(run_block_for(self._blocks[-1], x, last_keep, Chosen.where(read)))
-        is_cls = read.nonzero()[:, 1] == 0
-        return Selected(cls=x[is_cls], patches=x[~is_cls])
+        x = self.vit.norm(run_block_for(self._blocks[-1], x, last_keep, chosen))
+        return Selected(cls=x[: len(images)], patches=x[len(images) :])
 
     def attention_heads(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B H N"]:
         """The `[CLS]` attention of each head of the chosen block."""
@@ -185,16 +205,6 @@ class Backbone(nn.Module):
     def _attention(self, watched: Float[Tensor, "B T D"]) -> Float[Tensor, "B H N"]:
         return cls_attention(self._blocks[self.layer], watched, self._prefix)
 
-    def _read(
-        self, x: Float[Tensor, "B T D"], wanted: Bool[Tensor, "B N"] | None
-    ) -> Bool[Tensor, "B T"]:
-        """The tokens that leave the last block: `[CLS]` and the wanted patches."""
-        read = torch.zeros(x.shape[:2], dtype=torch.bool, device=x.device)
-        read[:, 0] = True
-        if wanted is not None:
-            read[:, self._prefix :] = wanted
-        return read
-
     def _embed(
         self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B T D"]:
@@ -224,12 +234,12 @@ def build_backbone(
     config: BackboneConfig, *, image_size: int, channels: int, layer: int | None = None
 ) -> Backbone:
     """A backbone with the reference's initial weights, or timm's pretrained ones."""
-    patches_along(image_size, config.patch_size)
+    patches_along(image_size, config.patch)
     asked: dict[str, Any] = {
         "embed_dim": config.width,
         "depth": config.depth,
         "num_heads": config.heads,
-        "reg_tokens": config.registers or None,
+        "reg_tokens": config.registers,
     }
     if not timm.is_model(config.name):
         near = ", ".join(timm.list_models(f"{config.name[:9]}*")[:3]) or "vit_small_patch16_224"
@@ -241,13 +251,13 @@ def build_backbone(
             config.name,
             pretrained=config.pretrained,
             img_size=image_size,
-            patch_size=config.patch_size,
+            patch_size=config.patch,
             in_chans=channels,
             num_classes=0,
             global_pool="token",
             **{name: value for name, value in asked.items() if value is not None},
         )
-    except (AssertionError, TypeError, RuntimeError) as error:  # timm's ways to say no
+    except (AssertionError, TypeError, RuntimeError, OSError) as error:  # timm's ways to say no
         why = next(iter(str(error).splitlines()), "no class token")
         raise UserError(f"timm cannot build {config.name} as asked ({why}); {_ADVICE}") from error
     _check_supported(vit)

@@ -28,19 +28,35 @@ def run_block(
 
 @dataclass(frozen=True)
 class Chosen:
-    """Some tokens of each image, and the same tokens padded to a rectangle."""
+    """The tokens to compute: first `[CLS]` of each image, then patches, image after image."""
 
-    wanted: Bool[Tensor, "B T"]
-    index: Int[Tensor, "B Q"]
-    valid: Bool[Tensor, "B Q"]
+    image: Int[Tensor, "M"]
+    token: Int[Tensor, "M"]
+    slot: Int[Tensor, "M"]  # its place among the queries of its image
+    queries: Int[Tensor, "B Q"]  # the tokens of each image, filled up with [CLS] to a rectangle
 
     @classmethod
-    def where(cls, wanted: Bool[Tensor, "B T"]) -> "Chosen":
-        count = wanted.sum(1)
-        most = int(count.max())
-        index = wanted.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]
-        valid = torch.arange(most, device=wanted.device) < count[:, None]
-        return cls(wanted, index, valid)
+    def only_cls(cls, images: int, device: torch.device) -> "Chosen":
+        """`[CLS]` alone."""
+        image = torch.arange(images, device=device)
+        none = torch.zeros_like(image)
+        return cls(image, none, none, none[:, None])
+
+    @classmethod
+    def cls_and(cls, patches: Bool[Tensor, "B N"], prefix: int) -> "Chosen":
+        """`[CLS]` and these patches, which come after `prefix` other tokens."""
+        lone = cls.only_cls(len(patches), patches.device)
+        image, patch = patches.nonzero(as_tuple=True)
+        place = patches.cumsum(dim=1)
+        slot, token = place[image, patch], patch + prefix
+        queries = lone.queries.repeat(1, 1 + int(place[:, -1].max()))
+        queries[image, slot] = token
+        return cls(
+            torch.cat([lone.image, image]),
+            torch.cat([lone.token, token]),
+            torch.cat([lone.slot, slot]),
+            queries,
+        )
 
 
 def run_block_for(
@@ -48,12 +64,11 @@ def run_block_for(
 ) -> Float[Tensor, "M D"]:
     """Only the chosen tokens through one block: all are keys and values, few are queries."""
     attn, y = _attention_of(block), block.norm1(x)
-    queries = y.take_along_dim(chosen.index[..., None], dim=1)
-    mixed = attend(attn, queries, y)[chosen.valid]
-    if keep is not None:
-        keep = keep[:, chosen.wanted.nonzero()[:, 0]]
-    x = x[chosen.wanted]
-    x = x + _kept(block.ls1(_project(attn, mixed, y[chosen.wanted])), keep, 0)
+    queries = y.take_along_dim(chosen.queries[..., None], dim=1)
+    mixed = attend(attn, queries, y)[chosen.image, chosen.slot]
+    keep = None if keep is None else keep[:, chosen.image]
+    x, y = x[chosen.image, chosen.token], y[chosen.image, chosen.token]
+    x = x + _kept(block.ls1(_project(attn, mixed, y)), keep, 0)
     return x + _kept(block.ls2(block.mlp(block.norm2(x))), keep, 1)
 
 
@@ -99,8 +114,8 @@ def drop_path(
     views: Int[Tensor, "B"],
 ) -> Float[Tensor, "L 2 B"]:
     """The factor of each residual branch (attention, MLP) of each block for each image."""
-    block = torch.arange(len(rates), device=images.device)[:, None, None]
-    branch = torch.arange(2, device=images.device)[:, None]
+    block = torch.arange(len(rates))[:, None, None]
+    branch = torch.arange(2)[:, None]
     lot = uniform("drop path", seed, step, images, views, block, branch)
     rates = rates.to(lot)[:, None, None]
     keep: Tensor = (lot >= rates) / (1 - rates)

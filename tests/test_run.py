@@ -1,0 +1,92 @@
+"""A run's folder is begun once, taken up again, and never mixed with another run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from attmask.config import PretrainConfig, from_yaml, override
+from attmask.data.sources import Source
+from attmask.errors import UserError
+from attmask.recipe import load_recipe
+from attmask.run import RunFolder
+
+TINY = load_recipe("tiny")
+IMAGES = Source(Path("images"), (Path("a/1.png"), Path("b/2.png")), (0, 1), ("a", "b"))
+
+
+def folder(path: Path, config: PretrainConfig = TINY, images: Source = IMAGES) -> RunFolder:
+    return RunFolder(path / "run", config, images)
+
+
+def saved(path: Path) -> RunFolder:
+    begun = folder(path)
+    assert begun.take_up() is None
+    begun.save(7, {"weights": {"w": torch.arange(3.0)}}, {"scale": 2.0})
+    return begun
+
+
+def test_a_new_run_writes_its_settings(tmp_path: Path) -> None:
+    assert folder(tmp_path).take_up() is None
+    assert from_yaml(tmp_path / "run" / "config.yaml") == TINY
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["config.yaml"]
+
+
+def test_a_run_is_taken_up_where_it_was_saved(tmp_path: Path) -> None:
+    saved(tmp_path)
+    found = folder(tmp_path).take_up()
+    assert found is not None
+    assert found.step == 7
+    assert torch.equal(found.tensors["weights"]["w"], torch.arange(3.0))
+    assert found.info["scaler"] == {"scale": 2.0}
+
+
+def test_other_settings_are_refused_once_there_is_something_to_lose(tmp_path: Path) -> None:
+    other = override(TINY, ["train.batch_size=8"])
+    folder(tmp_path).take_up()
+    assert folder(tmp_path, other).take_up() is None  # out of memory at the first step, say
+    assert from_yaml(tmp_path / "run" / "config.yaml") == other
+    saved(tmp_path / "second")
+    with pytest.raises(UserError, match=r"other settings \(train\.batch_size: 16 there, 8 asked\)"):
+        folder(tmp_path / "second", other).take_up()
+    assert from_yaml(tmp_path / "second" / "run" / "config.yaml") == TINY
+
+
+def test_operational_settings_may_change(tmp_path: Path) -> None:
+    saved(tmp_path)
+    assert folder(tmp_path, override(TINY, ["train.workers=3"])).take_up() is not None
+
+
+@pytest.mark.parametrize(
+    ("images", "complaint"),
+    [
+        (replace(IMAGES, paths=IMAGES.paths[:1], labels=(0,)), "a run on 2 images, these are 1"),
+        (replace(IMAGES, paths=(Path("a/1.png"), Path("b/3.png"))), "2 images of other names"),
+        (replace(IMAGES, labels=(1, 0)), "2 images of other names or classes"),
+        (replace(IMAGES, labels=None, classes=()), "2 images of other names or classes"),
+    ],
+)
+def test_other_images_are_refused(tmp_path: Path, images: Source, complaint: str) -> None:
+    saved(tmp_path)
+    with pytest.raises(UserError, match=complaint):
+        folder(tmp_path, images=images).take_up()
+
+
+def test_the_images_may_have_moved(tmp_path: Path) -> None:
+    saved(tmp_path)
+    assert folder(tmp_path, images=replace(IMAGES, root=Path("elsewhere"))).take_up() is not None
+
+
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("precious")
+    with pytest.raises(UserError, match="is not empty and holds no run; choose another --out"):
+        folder(tmp_path).take_up()
+    assert [file.name for file in (tmp_path / "run").iterdir()] == ["thesis.tex"]
+
+
+def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("")
+    with pytest.raises(UserError, match="is a file; choose another --out"):
+        folder(tmp_path).take_up()
