@@ -15,7 +15,7 @@ from attmask.recipe import load_recipe
 from attmask.train import Outcome, Trainer
 from attmask.visualize import save_attention_pictures
 
-TRAIN_IMAGES = 4000
+TRAIN_IMAGES = 2000
 VAL_IMAGES = 1000
 IMAGE_SIZE = 64
 PICTURES = 8

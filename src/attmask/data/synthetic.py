@@ -19,7 +19,7 @@ from attmask.data import shapes, textures
 from attmask.data.backdrop import backdrop
 from attmask.errors import UserError
 
-VERSION = 2  # raise it whenever a scene changes: folders of another version are refused
+VERSION = 3  # raise it whenever a scene changes: folders of another version are refused
 MANIFEST = "synthetic.json"
 _VAL_START = 10**9  # validation scenes stay the same however many training scenes there are
 _SMALLEST = 16
@@ -71,10 +71,14 @@ class Pose:
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> "Pose":
-        """A random size, place, rotation, stretch, shear and perspective."""
-        radius = rng.uniform(0.28, 0.4)
-        x, y = rng.uniform(radius, 1 - radius, size=2)
-        angle = rng.uniform(-0.45, 0.45)
+        """A random size, place, rotation, stretch, shear and perspective.
+
+        Size and place vary so much that pixels of two objects of a class seldom lie on each
+        other; the frame may cut an object off, as in nature.
+        """
+        radius = rng.uniform(0.22, 0.38)
+        x, y = rng.uniform(0.7 * radius, 1 - 0.7 * radius, size=2)
+        angle = rng.uniform(-0.6, 0.6)
         stretch, shear = math.exp(rng.uniform(-0.13, 0.13)), rng.uniform(-0.2, 0.2)
         rotation = np.array(
             [[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]
@@ -122,7 +126,7 @@ class Light:
 
 def _tones(rng: np.random.Generator, label: int) -> Float32[np.ndarray, "2 3"]:
     """A dark and a light colour of about one hue, in random order; hues overlap across classes."""
-    hue = 2 * math.pi * label / len(CLASSES) + rng.normal(0, 1.2)
+    hue = 2 * math.pi * label / len(CLASSES) + rng.normal(0, 0.52)
     hues = hue + np.array([0.0, rng.normal(0, 0.15)])
     lights = np.array([rng.uniform(0.15, 0.25), rng.uniform(0.78, 0.88)])
     chromas = rng.uniform((0.12, 0.10), (0.17, 0.15))
