@@ -71,7 +71,7 @@ def main() -> None:
         return full_loss(distiller, whole, local, now)
 
     print(
-        f"{asked.recipe}, batch {asked.batch}, one thread, {platform.processor()}, {date.today()}"
+        f"{asked.recipe}, batch {asked.batch}, one thread, {platform.machine()}, {date.today()}"
     )
     for number_format in ("fp32", "bf16"):
         precision = Precision.choose(number_format, torch.device("cpu"))
