@@ -70,9 +70,7 @@ def main() -> None:
     def full(now: Now) -> Tensor:
         return full_loss(distiller, whole, local, now)
 
-    print(
-        f"{asked.recipe}, batch {asked.batch}, one thread, {platform.machine()}, {date.today()}"
-    )
+    print(f"{asked.recipe}, batch {asked.batch}, one thread, {platform.machine()}, {date.today()}")
     for number_format in ("fp32", "bf16"):
         precision = Precision.choose(number_format, torch.device("cpu"))
         best = {"ours": float("inf"), "full": float("inf")}
