@@ -318,6 +318,7 @@ class Trainer:
         if numbers:
             # Under the last step that is done, so that a resumed run keeps it.
             monitor.log(step=max(0, self.step - 1), epoch=epoch, **numbers)
-            said = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+            first = list(numbers.items())[:4]  # a line for a person; all are in the log
+            said = ", ".join(f"{name} {value:.4g}" for name, value in first)
             monitor.message(f"epoch {epoch}: {said}")
         self._pace.restart(self.step, self.loader.waited_seconds)

@@ -153,10 +153,10 @@ class ObjectReport:
     def as_metrics(self) -> dict[str, float]:
         """Flat names and numbers for the log."""
         metrics = {
-            "object/images": float(self.images),
             "object/attention": self.attention_on_object,
             "object/area": self.object_area,
             "object/lift": self.lift,
+            "object/images": float(self.images),
         }
         for name, share in self.object_hidden.items():
             metrics[f"object/hidden_{name}"] = share
