@@ -1,43 +1,80 @@
-"""Where the images come from: a folder becomes an ordered list of files, with labels if it has any.
+"""Where the images come from: what DATA is decides how it is opened, and the settings of it."""
 
-Three layouts are known by what is in the folder: `train/` beside an optional `val/`, one
-sub-folder a class, and images without labels.
-"""
-
-import logging
-import os
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from attmask.data.source import Images
+from attmask.data.stores import arrays, lists
+from attmask.data.stores.arrays import open_arrays
+from attmask.data.stores.files import files_of
+from attmask.data.stores.folder import Walk, scan_folder
+from attmask.data.stores.huggingface import is_saved, open_saved
+from attmask.data.stores.index import Index, load_index
+from attmask.data.stores.lists import scan_list
+from attmask.data.stores.parquet import find_parquet, open_parquet, open_rows, picture_column
+from attmask.data.stores.shards import (
+    find_shards,
+    refuse_compressed,
+    scan_one_shard,
+    scan_shards,
+    shards_of,
+)
 from attmask.errors import UserError
 from attmask.settings import Config, setting
 
-log = logging.getLogger(__name__)
-
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 GREY_MEAN = (0.459,)  # ImageNet's mean through the luma weights 0.299, 0.587, 0.114
 GREY_STD = (0.226,)  # the mean of the three: channels of photographs go nearly together
+OTHER_MEAN = (0.5,)  # nothing is known of other channels
+OTHER_STD = (0.25,)
+DEPTHS = (8, 16)  # bits
 
-# Folders that may lie beside train/ and are no classes.
-_BESIDE_TRAIN = frozenset({"train", "val", "test", "trimaps", "masks"})
+_ACCEPTED = (
+    "a folder of images, a list (.txt, .csv, .tsv, .parquet), tar shards, "
+    "a .npy or .npz file or a Hugging Face dataset on disk"
+)
 
 
 class DataConfig(Config):
     """What is read of the images and how their values are scaled."""
 
-    channels: int = setting(3, "channels an image is read with: 3 colour, 1 grey")
+    channels: int = setting(3, "channels an image is read with: 3 colour, 1 grey, or any number")
     per_class: int | None = setting(
         None,
         "train on the first n images of each class, in file order (null: on all)",
         paper="65, 130, 260 for 5, 10, 20 % of ImageNet",
         ge=1,
+    )
+    percent: float | None = setting(
+        None,
+        "train on the first per cent of each class, in file order (null: on all)",
+        gt=0,
+        le=100,
+    )
+    order: Literal["shuffled", "sequential"] = setting(
+        "shuffled",
+        "shuffled over all images, or read front to back in each shard (for slow disks)",
+        paper="shuffled",
+    )
+    unreadable_limit: float = setting(
+        0.01,
+        "share of the images that may be unreadable before the run stops",
+        operational=True,
+        ge=0,
+        le=1,
+    )
+    bits: int | None = setting(
+        None,
+        "depth of 16-bit pictures, 8 to 16 (null: by each picture's brightest value)",
+        ge=DEPTHS[0],
+        le=DEPTHS[1],
+    )
+    max_megapixels: float = setting(
+        180.0, "larger pictures are refused: they may be decompression bombs", gt=0
     )
     mean: tuple[float, ...] = setting(
         IMAGENET_MEAN, "mean of each channel, or one for all, in 0..1", paper="ImageNet's"
@@ -48,24 +85,25 @@ class DataConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _grey_statistics_for_grey_images(cls, given: Any) -> Any:
-        """One channel takes ImageNet's grey values where its colour values stood."""
-        if not isinstance(given, dict) or given.get("channels") not in (1, "1"):
+    def _statistics_for_the_channels(cls, given: Any) -> Any:
+        """ImageNet's colour values stand only for colour: else its grey ones, or the middle."""
+        if not isinstance(given, dict) or given.get("channels", 3) in (3, "3"):
             return given
-        grey = dict(given)
-        for name, colour, one in (
-            ("mean", IMAGENET_MEAN, GREY_MEAN),
-            ("std", IMAGENET_STD, GREY_STD),
+        is_grey = given["channels"] in (1, "1")
+        fitting = dict(given)
+        for name, colour, grey, other in (
+            ("mean", IMAGENET_MEAN, GREY_MEAN, OTHER_MEAN),
+            ("std", IMAGENET_STD, GREY_STD, OTHER_STD),
         ):
-            if grey.get(name, colour) in (colour, list(colour)):
-                grey[name] = one
-        return grey
+            if fitting.get(name, colour) in (colour, list(colour)):
+                fitting[name] = grey if is_grey else other
+        return fitting
 
     @field_validator("channels")
     @classmethod
-    def _colour_or_grey(cls, channels: int) -> int:
-        if channels not in (1, 3):
-            raise ValueError(f"images with {channels} channels are not supported; use 3 or 1")
+    def _at_least_one(cls, channels: int) -> int:
+        if channels < 1:
+            raise ValueError(f"images with {channels} channels are impossible; use 3, 1 or more")
         return channels
 
     @model_validator(mode="after")
@@ -80,169 +118,60 @@ class DataConfig(Config):
             raise ValueError(f"std {self.std} must be above 0; it divides the pixel values")
         return self
 
-
-@dataclass(frozen=True)
-class Source:
-    """Images in a fixed order: files below `root`, and the class of each where there are classes.
-
-    `labels[i]` indexes `classes`; without labels, `labels` is None and `classes` is empty.
-    """
-
-    root: Path
-    paths: Sequence[Path]
-    labels: Sequence[int] | None = None
-    classes: Sequence[str] = ()
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def path(self, index: int) -> Path:
-        """Where image `index` lies on disk."""
-        return self.root / self.paths[index]
-
-    def subset(self, indices: Sequence[int]) -> "Source":
-        """The images of these indices, in the order given, with the same classes."""
-        labels = None if self.labels is None else tuple(self.labels[i] for i in indices)
-        return replace(self, paths=tuple(self.paths[i] for i in indices), labels=labels)
-
-    def first_per_class(self, count: int) -> "Source":
-        """The first `count` images of each class in file order (all, where a class has fewer)."""
-        if self.labels is None:
-            raise UserError(
-                f"the first {count} images of each class were asked for, but the images in "
-                f"{self.root} have no labels; leave per_class out or use one sub-folder a class"
+    @model_validator(mode="after")
+    def _one_way_to_take_less(self) -> "DataConfig":
+        if self.per_class is not None and self.percent is not None:
+            raise ValueError(
+                f"per_class={self.per_class} and percent={self.percent} both choose the images; "
+                f"set one of them to null"
             )
-        if count < 1:
-            raise UserError(f"per_class is {count}; it must be at least 1")
-        seen: Counter[int] = Counter()
-        kept = []
-        for index, label in enumerate(self.labels):
-            if seen[label] < count:
-                seen[label] += 1
-                kept.append(index)
-        return self.subset(kept)
-
-    def split_holdout(self, fraction: float) -> tuple["Source", "Source"]:
-        """Split into (bank, queries): about `fraction` of each class, evenly spaced, are queries.
-
-        A class with two images or more gives at least one to each side; a single image is bank.
-        """
-        if not 0 < fraction < 1:
-            raise UserError(f"a holdout of {fraction} is impossible; use a share between 0 and 1")
-        members: dict[int, list[int]] = {}
-        for index, label in enumerate(self.labels or [0] * len(self)):
-            members.setdefault(label, []).append(index)
-        queries: set[int] = set()
-        for ours in members.values():
-            count = min(max(1, round(len(ours) * fraction)), len(ours) - 1)
-            # The middle of each of `count` equal stretches, so that files of one day, one camera
-            # or one film, which lie together, are on both sides.
-            queries.update(ours[(2 * j + 1) * len(ours) // (2 * count)] for j in range(count))
-        bank = [index for index in range(len(self)) if index not in queries]
-        return self.subset(bank), self.subset(sorted(queries))
+        return self
 
 
-@dataclass(frozen=True)
-class Images:
-    """A data set: images to train on and, if there are any, images to validate on."""
-
-    train: Source
-    val: Source | None = None
-
-
-def open_images(path: Path) -> Images:
-    """Find the images below `path`, whichever of the known layouts it has."""
+def open_images(path: Path, *, index: Path | None = None) -> Images:
+    """Find the images of `path`, whatever it is; `index` is a folder where an index may lie."""
     try:
         if not path.exists():
-            raise UserError(f"there is no {path}; give a folder of images")
-        if not path.is_dir():
-            raise UserError(f"{path} is a file; give a folder of images")
-        if not _is_split(path):
-            return Images(_open_folder(path))
-        train = _open_folder(path / "train")
-        if not (path / "val").is_dir():
-            return Images(train)
-        return Images(train, _match_classes(_open_folder(path / "val"), train))
+            raise UserError(f"there is no {path}; give {_ACCEPTED}")
+        if index is not None and (known := load_index(index, path)) is not None:
+            return _found(known)
+        return _open_folder(path) if path.is_dir() else _open_file(path)
     except OSError as fault:
-        raise UserError(f"cannot read {path}: {fault.strerror}; give a folder of images") from fault
+        why = fault.strerror or fault
+        raise UserError(f"cannot read {path}: {why}; give {_ACCEPTED}") from fault
 
 
-def _is_split(path: Path) -> bool:
-    """Whether `train/` is a part of the data, not a class (of vehicles, say) among others."""
-    if not (path / "train").is_dir():
-        return False
-    others = [p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")]
-    others = [p for p in others if p.name not in _BESIDE_TRAIN]
-    return (path / "val").is_dir() or not any(_has_images(folder) for folder in others)
+def _open_folder(path: Path) -> Images:
+    if is_saved(path):
+        return open_saved(path)
+    walk = Walk(path)
+    if tars := find_shards(walk):
+        return _scanned(scan_shards(walk, tars))
+    if rows := find_parquet(walk):
+        return open_rows(path, rows)
+    return _scanned(scan_folder(walk))
 
 
-def _open_folder(folder: Path) -> Source:
-    """One source from one folder: labelled by its sub-folders, or without labels."""
-    paths = sorted(file for file in _files(folder) if _is_image(file))
-    if not paths:
-        raise UserError(_nothing_found(folder))
-    direct = sum(len(path.parts) == 1 for path in paths)
-    if direct:
-        if direct < len(paths):
-            log.warning(
-                "%s has images beside sub-folders with images: all %d are taken, without labels",
-                folder,
-                len(paths),
-            )
-        return Source(folder, tuple(paths))
-    classes = sorted({path.parts[0] for path in paths})
-    number = {name: label for label, name in enumerate(classes)}
-    labels = tuple(number[path.parts[0]] for path in paths)
-    return Source(folder, tuple(paths), labels, tuple(classes))
+def _open_file(path: Path) -> Images:
+    refuse_compressed(path)
+    ending = path.suffix.lower()
+    if ending == ".tar":
+        return _scanned(scan_one_shard(path))
+    if ending in arrays.ENDINGS:
+        return open_arrays(path)
+    if ending == ".parquet" and picture_column(open_parquet(path).schema_arrow) is not None:
+        return open_rows(path.parent, {"train": [path.name]})
+    if ending in lists.ENDINGS:
+        return _scanned(scan_list(path))
+    raise UserError(f"{path} is a file of no known kind; give {_ACCEPTED}")
 
 
-def _match_classes(val: Source, train: Source) -> Source:
-    """Number the classes of `val` as `train` does, by name."""
-    if val.labels is None or train.labels is None:
-        return val
-    missing = sorted(set(val.classes) - set(train.classes))
-    if missing:
-        named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise UserError(
-            f"{val.root} has {len(missing)} classes that {train.root} does not have: {named}; "
-            f"name the sub-folders alike or remove these"
-        )
-    number = {name: label for label, name in enumerate(train.classes)}
-    labels = tuple(number[val.classes[label]] for label in val.labels)
-    return replace(val, labels=labels, classes=train.classes)
+def _scanned(index: Index) -> Images:
+    return replace(_found(index), found=index)
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """Every file below `folder`, relative to it, hidden ones left out, links followed once."""
-    visited: set[tuple[int, int]] = set()
-    for where, folders, names in os.walk(folder, followlinks=True):
-        # A link to a folder above would otherwise be walked for ever.
-        status = Path(where).stat()
-        if (status.st_dev, status.st_ino) in visited:
-            folders.clear()
-            continue
-        visited.add((status.st_dev, status.st_ino))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        below = Path(where).relative_to(folder)
-        yield from (below / name for name in names if not name.startswith("."))
-
-
-def _is_image(file: Path) -> bool:
-    return file.suffix.lower() in ENDINGS
-
-
-def _has_images(folder: Path) -> bool:
-    return any(_is_image(file) for file in _files(folder))
-
-
-def _nothing_found(folder: Path) -> str:
-    """The one line that says why a folder gave no image."""
-    endings = Counter(file.suffix.lower() or "none" for file in _files(folder))
-    wanted = ", ".join(ENDINGS)
-    if not endings:
-        return f"no images in {folder}: it has no files; wanted {wanted}"
-    found = ", ".join(ending for ending, _ in endings.most_common(5))
-    return (
-        f"no images in {folder}: found {endings.total()} files with endings {found}; "
-        f"wanted {wanted}"
-    )
+def _found(index: Index) -> Images:
+    """The sources of what a scan found, now or before."""
+    open_part = shards_of if index.kind == "shards" else files_of
+    parts = {name: open_part(index, part) for name, part in index.parts.items()}
+    return Images(parts["train"], parts.get("val"))

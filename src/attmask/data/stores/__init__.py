@@ -1,0 +1,1 @@
+"""Where pictures are kept, one kind of place a file; and what is found there."""

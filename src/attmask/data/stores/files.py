@@ -1,0 +1,41 @@
+"""Pictures in single files: one file a picture, named by where it lies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from attmask.data.source import Source
+from attmask.data.stores.index import Index, Part
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """A store of files below `root`; an absolute name stays where it is."""
+
+    root: Path
+    names: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, row: int) -> str:
+        """The file's path below the root."""
+        return self.names[row]
+
+    def read(self, row: int) -> bytes:
+        """The whole file."""
+        return (self.root / self.names[row]).read_bytes()
+
+    @property
+    def shards(self) -> Sequence[int]:
+        """None: every picture is a file of its own."""
+        return ()
+
+
+def files_of(index: Index, part: Part) -> Source:
+    """The source of one part that a scan of files found."""
+    root = index.base / part.root
+    rows = np.arange(len(part.names), dtype=np.int64)
+    return Source(root, Files(root, part.names), rows, part.labels, part.classes)

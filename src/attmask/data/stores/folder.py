@@ -1,0 +1,173 @@
+"""A folder of picture files: `train/` beside `val/`, one sub-folder a class, or without labels."""
+
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from attmask.data.stores.index import FOLDER_SIZE, UNKNOWN_TIME, Index, Part, Stamp
+from attmask.data.stores.labels import match_classes
+from attmask.data.stores.names import NamesBuilder
+from attmask.errors import UserError
+
+log = logging.getLogger(__name__)
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
+_ENDING_BYTES = tuple(ending.encode() for ending in ENDINGS)
+
+# Folders that may lie beside train/ and are no classes.
+_BESIDE_TRAIN = frozenset({"train", "val", "test", "trimaps", "masks"})
+
+
+class Walk:
+    """Visits folders below a root and remembers how each of them looked."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.began_ns = time.time_ns()
+        self.watched = {"": Stamp(FOLDER_SIZE, root.stat().st_mtime_ns)}
+
+    def files(self, below: str = "") -> Iterator[bytes]:
+        """Every file below `below`, relative to it, in the order of path parts.
+
+        Hidden files are left out, links are followed once. Names stay bytes: a million of them
+        as `Path` objects would take half a gigabyte.
+        """
+        folder = self.root / below
+        visited: set[tuple[int, int]] = set()
+        pending = [self._entries(folder, below, b"", folder.stat(), visited)]
+        while pending:
+            for name, status in pending[-1]:
+                if status is not None:
+                    pending.append(self._entries(folder, below, name, status, visited))
+                    break
+                yield name
+            else:
+                pending.pop()
+
+    def _entries(
+        self,
+        folder: Path,
+        below: str,
+        inner: bytes,
+        status: os.stat_result,
+        visited: set[tuple[int, int]],
+    ) -> Iterator[tuple[bytes, os.stat_result | None]]:
+        """The names in one folder, sorted, each with its status where it is a folder."""
+        # A link to a folder above would otherwise be walked for ever.
+        if (status.st_dev, status.st_ino) in visited:
+            return
+        visited.add((status.st_dev, status.st_ino))
+        names: list[bytes] = []
+        folders: dict[bytes, os.stat_result] = {}
+        where = folder / os.fsdecode(inner)
+        known_ns = status.st_mtime_ns
+        try:
+            with os.scandir(os.fsencode(where)) as entries:
+                for entry in entries:
+                    if entry.name.startswith(b"."):
+                        continue
+                    names.append(entry.name)
+                    if entry.is_dir():
+                        folders[entry.name] = entry.stat()
+        except OSError as fault:
+            if not inner:
+                raise
+            log.warning("cannot list %s: %s; it is passed over", where, fault.strerror)
+            known_ns = UNKNOWN_TIME
+        self.watched["/".join(filter(None, (below, os.fsdecode(inner))))] = Stamp(
+            FOLDER_SIZE, known_ns
+        )
+        names.sort()
+        prefix = inner + b"/" if inner else b""
+        for name in names:
+            yield prefix + name, folders.get(name)
+
+    def has_images(self, below: str) -> bool:
+        """Whether there is a picture file anywhere below."""
+        return any(is_image(name) for name in self.files(below))
+
+
+def is_image(name: bytes) -> bool:
+    """Whether a file's ending says that it is a picture."""
+    return name.lower().endswith(_ENDING_BYTES)
+
+
+def names_ending(folder: Path, endings: tuple[str, ...]) -> list[str]:
+    """What lies in a folder itself and ends so, sorted; nothing where there is no folder."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        names = (entry.name for entry in entries if entry.name.lower().endswith(endings))
+        return sorted(name for name in names if not name.startswith("."))
+
+
+def scan_folder(walk: Walk) -> Index:
+    """Find the pictures below a root, whichever of the known layouts it has."""
+    root = walk.root
+    if not _is_split(walk):
+        parts = {"train": _scan(walk, "")}
+    else:
+        parts = {"train": _scan(walk, "train")}
+        if (root / "val").is_dir():
+            parts["val"] = match_classes(
+                _scan(walk, "val"), parts["train"], str(root / "val"), str(root / "train")
+            )
+    return Index("files", root, parts, walk.watched, walk.began_ns)
+
+
+def _is_split(walk: Walk) -> bool:
+    """Whether `train/` is a part of the data, not a class (of vehicles, say) among others."""
+    root = walk.root
+    if not (root / "train").is_dir():
+        return False
+    with os.scandir(root) as entries:
+        others = [e.name for e in entries if e.is_dir() and not e.name.startswith(".")]
+    others = [name for name in others if name not in _BESIDE_TRAIN]
+    return (root / "val").is_dir() or not any(walk.has_images(name) for name in others)
+
+
+def _scan(walk: Walk, below: str) -> Part:
+    """One part from one folder: labelled by its sub-folders, or without labels."""
+    names = NamesBuilder()
+    counts: dict[bytes, int] = {}
+    direct = 0
+    for name in walk.files(below):
+        if is_image(name):
+            names.add(name)
+            first, slash, _ = name.partition(b"/")
+            if slash:
+                counts[first] = counts.get(first, 0) + 1
+            else:
+                direct += 1
+    if not names:
+        raise UserError(_nothing_found(walk, below))
+    if direct:
+        if counts:
+            log.warning(
+                "%s has images beside sub-folders with images: all %d are taken, without labels",
+                walk.root / below,
+                len(names),
+            )
+        return Part(below, names.build())
+    # The files of a class lie together, and the classes come in the order of their names.
+    labels = np.repeat(np.arange(len(counts), dtype=np.int64), list(counts.values()))
+    return Part(below, names.build(), labels, tuple(os.fsdecode(name) for name in counts))
+
+
+def _nothing_found(walk: Walk, below: str) -> str:
+    """The one line that says why a folder gave no image."""
+    folder, wanted = walk.root / below, ", ".join(ENDINGS)
+    files = (os.fsdecode(name) for name in walk.files(below))
+    endings = Counter(Path(name).suffix.lower() or "none" for name in files)
+    if not endings:
+        return f"no images in {folder}: it has no files; wanted {wanted}"
+    found = ", ".join(ending for ending, _ in endings.most_common(5))
+    return (
+        f"no images in {folder}: found {endings.total()} files with endings {found}; "
+        f"wanted {wanted}"
+    )

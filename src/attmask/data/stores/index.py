@@ -1,0 +1,173 @@
+"""What a scan of images found, kept beside a run so that the next start need not scan again."""
+
+import json
+import logging
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+from jaxtyping import Int64
+from numpy.lib import format as npy
+
+from attmask.data.stores.mapped import map_npz
+from attmask.data.stores.names import Names, pack
+
+log = logging.getLogger(__name__)
+
+FILE = "index.npz"
+FOLDER_SIZE = -1
+UNKNOWN_TIME = -1
+_VERSION = 1
+# A file system's clock may tick every some milliseconds: a folder that changed just before it was
+# scanned may change once more without a new time.
+_SETTLED_NS = 50_000_000
+# What reading a file of which any byte may be wrong can raise.
+_DAMAGE = (OSError, ValueError, KeyError, EOFError, RuntimeError, ArithmeticError, BadZipFile)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """How a watched file or folder looked: a folder's own size says nothing."""
+
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> "Stamp":
+        """How it looks now."""
+        status = path.stat()
+        is_folder = stat.S_ISDIR(status.st_mode)
+        return cls(FOLDER_SIZE if is_folder else status.st_size, status.st_mtime_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The pictures of one split: where they are relative to, their names and classes.
+
+    Where several lie in one file, `files` are these and `columns` say where in them.
+    """
+
+    root: str
+    names: Names
+    labels: Int64[np.ndarray, " M"] | None = None
+    classes: Sequence[str] = ()
+    files: Sequence[str] = ()
+    columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """The parts of a data set (`train` and perhaps `val`), and what must not have changed since.
+
+    `watched` names files and folders relative to `root` (the empty name is `root` itself).
+    """
+
+    kind: str
+    root: Path
+    parts: Mapping[str, Part]
+    watched: Mapping[str, Stamp]
+    began_ns: int = 0
+    """When the scan began; of no interest once it is kept."""
+
+    @property
+    def base(self) -> Path:
+        """The folder that names are relative to: a list or a shard stands for its own."""
+        return self.root if self.root.is_dir() else self.root.parent
+
+    @property
+    def can_be_trusted(self) -> bool:
+        """Whether a later change would show: all was listed, and had been left alone a moment."""
+        latest = self.began_ns - _SETTLED_NS
+        return all(0 <= stamp.mtime_ns <= latest for stamp in self.watched.values())
+
+    def save(self, folder: Path) -> None:
+        """Write it into `folder`: beside the old one, then renamed."""
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays: dict[str, np.ndarray] = {}
+        about: dict[str, Any] = {
+            "version": _VERSION,
+            "kind": self.kind,
+            "root": str(self.root.absolute()),
+            "parts": {},
+        }
+        for name, part in self.parts.items():
+            about["parts"][name] = {
+                "root": part.root,
+                "classes": list(part.classes),
+                "files": list(part.files),
+                "columns": list(part.columns),
+            }
+            arrays |= {f"{name}.block": part.names.block, f"{name}.ends": part.names.ends}
+            arrays |= {f"{name}.column.{key}": column for key, column in part.columns.items()}
+            if part.labels is not None:
+                arrays[f"{name}.labels"] = part.labels
+        watched = pack(self.watched)
+        stamps = [(stamp.size, stamp.mtime_ns) for stamp in self.watched.values()]
+        arrays |= {"watched.block": watched.block, "watched.ends": watched.ends}
+        arrays["stamps"] = np.array(stamps, dtype=np.int64).reshape(-1, 2)
+        text = json.dumps(about, ensure_ascii=True)
+        arrays["about"] = np.frombuffer(text.encode(), dtype=np.uint8)
+        beside = folder / f".{FILE}.part"
+        try:
+            with ZipFile(beside, "w") as archive:
+                for name, array in arrays.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        npy.write_array(member, array, allow_pickle=False)
+            beside.replace(folder / FILE)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def is_fresh(self) -> bool:
+        """Whether every watched file and folder is as it was."""
+        try:
+            return all(Stamp.of(self.root / name) == was for name, was in self.watched.items())
+        except OSError:
+            return False
+
+
+def load_index(folder: Path, root: Path) -> Index | None:
+    """The index in `folder`, if it is about `root` and nothing has changed since."""
+    file = folder / FILE
+    try:
+        if not file.is_file():
+            return None
+        index = _read(file, root)
+    except _DAMAGE as fault:
+        log.info("%s cannot be used (%s): the images are scanned again", file, fault)
+        return None
+    if index is None or not index.is_fresh():
+        log.info("the images changed since: scanned again")
+        return None
+    return index
+
+
+def _read(file: Path, root: Path) -> Index | None:
+    with ZipFile(file) as archive:
+        if damaged := archive.testzip():
+            raise ValueError(f"{damaged} is damaged")
+        held = {name.removesuffix(".npy") for name in archive.namelist()}
+    about = json.loads(map_npz(file, "about").tobytes())
+    if about["version"] != _VERSION or about["root"] != str(root.absolute()):
+        return None
+    parts = {}
+    for name, part in about["parts"].items():
+        labels = map_npz(file, f"{name}.labels") if f"{name}.labels" in held else None
+        parts[name] = Part(
+            root=part["root"],
+            names=_names(file, name),
+            labels=None if labels is None else np.array(labels),
+            classes=tuple(part["classes"]),
+            files=tuple(part["files"]),
+            columns={key: map_npz(file, f"{name}.column.{key}") for key in part["columns"]},
+        )
+    stamps = (Stamp(*stamp) for stamp in map_npz(file, "stamps").tolist())
+    watched = dict(zip(_names(file, "watched"), stamps, strict=True))
+    return Index(about["kind"], root, parts, watched)
+
+
+def _names(file: Path, name: str) -> Names:
+    return Names(map_npz(file, f"{name}.block"), map_npz(file, f"{name}.ends"))

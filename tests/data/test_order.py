@@ -1,0 +1,133 @@
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attmask.data.order import ROWS_A_SHARD, WINDOW, sequential, shuffled
+from attmask.data.source import Source, everything
+from attmask.data.stores.names import pack
+from attmask.data.stores.shards import Shards
+from attmask.randomness import uniform
+from tests.sources import of_files
+
+SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=8)
+
+
+def sharded(sizes: list[int]) -> Source:
+    file_of = np.repeat(np.arange(len(sizes)), sizes)
+    images = len(file_of)
+    names, nothing = pack(f"{i}.png" for i in range(images)), np.zeros(images, dtype=np.int64)
+    store = Shards(
+        Path(), [f"{i}.tar" for i in range(len(sizes))], names, file_of, nothing, nothing
+    )
+    return everything(Path(), store)
+
+
+@given(images=st.integers(1, 300), batch=st.integers(1, 40), epoch=st.integers(0, 3))
+def test_a_shuffled_epoch_shows_each_image_at_most_once_in_whole_batches(
+    images: int, batch: int, epoch: int
+) -> None:
+    order = shuffled(images, batch_size=batch, seed=1, epoch=epoch)
+    assert order.shape == (images // batch, batch)
+    shown = order.flatten().tolist()
+    assert len(set(shown)) == len(shown)
+    assert set(shown) <= set(range(images))
+
+
+def test_the_shuffled_order_is_that_of_the_counters() -> None:
+    numbers = uniform("order of images", 3, 5, torch.arange(10))
+    expected = numbers.argsort(stable=True)[:9].view(3, 3)
+    assert torch.equal(shuffled(10, batch_size=3, seed=3, epoch=5), expected)
+
+
+@given(sizes=SIZES, batch=st.integers(1, 12), epoch=st.integers(0, 3))
+def test_a_sequential_epoch_shows_each_image_at_most_once_in_whole_batches(
+    sizes: list[int], batch: int, epoch: int
+) -> None:
+    source = sharded(sizes)
+    order = sequential(source, batch_size=batch, seed=1, epoch=epoch)
+    assert order.shape == (len(source) // batch, batch)
+    shown = order.flatten().tolist()
+    assert len(set(shown)) == len(shown)
+    assert set(shown) <= set(range(len(source)))
+    assert len(source) - len(shown) < batch
+
+
+def test_a_lane_reads_a_shard_front_to_back_but_for_a_window() -> None:
+    size = 3 * WINDOW
+    lanes = sequential(sharded([size] * 20), batch_size=5, seed=0, epoch=2).T
+    for lane in lanes:
+        place = {row: step for step, row in enumerate(lane.tolist())}
+        far = [(row, row + WINDOW) for row in place if row % size < size - WINDOW]
+        far = [(row, later) for row, later in far if later in place]
+        assert len(far) > len(lane) / 2
+        assert all(place[row] < place[later] for row, later in far)
+        assert sum(place[row] > place.get(row + 1, len(lane)) for row in place) > len(lane) / 3
+        assert len(set((lane // size).tolist())) <= len(lane) // size + 2
+
+
+def test_batches_come_from_all_over_the_data() -> None:
+    order = sequential(sharded([100] * 50), batch_size=16, seed=0, epoch=0)
+    shards_of_a_batch = [len(set((batch // 100).tolist())) for batch in order]
+    assert min(shards_of_a_batch) >= 8
+
+
+def test_shards_come_in_another_order_each_epoch() -> None:
+    source = sharded([WINDOW] * 12)
+    followers = set()
+    for epoch in range(3):
+        order = sequential(source, batch_size=1, seed=0, epoch=epoch).flatten()
+        shards = [int((window // WINDOW).mode().values) for window in order.split(WINDOW)]
+        followers.add(tuple((b - a) % 12 for a, b in pairwise(shards)))
+    assert len(followers) == 3
+    assert all(set(steps) != {1} for steps in followers)
+
+
+def test_the_sequential_order_and_what_it_leaves_out_change_with_epoch_and_seed() -> None:
+    source = sharded([7] * 15)
+    orders = {
+        (seed, epoch): sequential(source, batch_size=10, seed=seed, epoch=epoch)
+        for seed in range(2)
+        for epoch in range(10)
+    }
+    assert len({tuple(order.flatten().tolist()) for order in orders.values()}) == 20
+    left_out = [
+        frozenset(range(105)) - frozenset(order.flatten().tolist()) for order in orders.values()
+    ]
+    assert len(set(left_out)) > 10
+    again = sequential(source, batch_size=10, seed=1, epoch=3)
+    assert torch.equal(again, orders[1, 3])
+
+
+def test_the_share_of_a_rank_is_its_lanes_whatever_the_number_of_ranks() -> None:
+    order = sequential(sharded([30] * 4), batch_size=8, seed=0, epoch=0)
+    lanes = {tuple(lane) for lane in order.T.tolist()}
+    for ranks in (1, 2, 4):
+        shares = order.split(8 // ranks, dim=1)
+        assert {tuple(lane) for share in shares for lane in share.T.tolist()} == lanes
+
+
+@pytest.mark.parametrize("kind", ["files", "one shard"])
+def test_loose_files_and_a_single_shard_are_cut_into_shards_of_their_own(kind: str) -> None:
+    count = 5 * ROWS_A_SHARD
+    whole = of_files(Path(), pack(f"{i}.png" for i in range(count)))
+    source = whole if kind == "files" else sharded([count])
+    order = sequential(source, batch_size=1, seed=0, epoch=0).flatten()
+    pieces = (order // ROWS_A_SHARD).tolist()
+    changes = sum(a != b for a, b in pairwise(pieces))
+    assert sorted(order.tolist()) == list(range(count))
+    assert pieces[0] != 0 or pieces[-1] != 4
+    assert changes < 5 * WINDOW
+
+
+def test_a_subset_is_read_by_where_its_images_lie() -> None:
+    source = sharded([50] * 6).subset(np.arange(0, 300, 3)[::-1].copy())
+    order = sequential(source, batch_size=2, seed=0, epoch=0)
+    shown = order.flatten().tolist()
+    assert sorted(shown) == list(range(100))
+    rows = torch.from_numpy(source.rows)[order].T
+    assert max(len(set((lane // 50).tolist())) for lane in rows) <= 4
