@@ -1,120 +1,194 @@
+"""A picture that cannot be read is named in one line, whatever is wrong with it."""
+
+import pickle
+import re
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from hypothesis import given
+from hypothesis import strategies as st
 
-from attmask.data.decode import UnreadableImageError, check_readable, decode, decode_or_next
-from attmask.data.sources import Source
+from attmask.data.decode import (
+    UnreadableImageError,
+    check_readable,
+    decode,
+    open_picture,
+    replacement,
+)
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
 from attmask.errors import UserError
+from tests.data.strange import cut, detailed, saved, scene, strange_files
+
+DATA = DataConfig()
+STRANGE = strange_files()
+UNREADABLE = [name for name, file in STRANGE.items() if file.pixels is None]
+PICTURE = saved(scene(), "PNG")
 
 
-def picture(width: int = 6, height: int = 4) -> Image.Image:
-    pixels = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return Image.fromarray(pixels)
+@dataclass(frozen=True)
+class Memory:
+    """Pictures that are kept in memory; one that is an error is raised."""
+
+    pictures: tuple[tuple[str, bytes | np.ndarray | Exception], ...]
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def name(self, row: int) -> str:
+        return self.pictures[row][0]
+
+    def read(self, row: int) -> bytes | np.ndarray:
+        stored = self.pictures[row][1]
+        if isinstance(stored, Exception):
+            raise stored
+        return stored
+
+    @property
+    def shards(self) -> Sequence[int]:
+        return ()
 
 
-def source_of(root: Path, readable: str) -> Source:
-    """One file a letter: `y` is a picture of a colour of its own, `n` is not a picture."""
-    for index, letter in enumerate(readable):
-        path = root / f"{index:02}.png"
-        if letter == "y":
-            Image.new("RGB", (2, 2), (index, 0, 0)).save(path)
-        else:
-            path.write_bytes(b"not a picture")
-    return Source(root, tuple(Path(f"{i:02}.png") for i in range(len(readable))))
+def source_of(*pictures: tuple[str, bytes | np.ndarray | Exception]) -> Source:
+    return Source(Path("/images"), Memory(pictures), np.arange(len(pictures)))
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "LA", "1", "CMYK"])
-@pytest.mark.parametrize(("channels", "wanted"), [(3, "RGB"), (1, "L")])
-def test_every_mode_becomes_the_mode_of_its_channels(
-    tmp_path: Path, mode: str, channels: int, wanted: str
-) -> None:
-    path = tmp_path / "x.tif"
-    picture().convert(mode).save(path)
-    image = decode(path, channels)
-    assert image.mode == wanted
-    assert image.size == (6, 4)
+def letters(readable: str) -> Source:
+    """One picture a letter: `y` can be read, `n` not."""
+    return source_of(
+        *((f"{i:02}.png", PICTURE if letter == "y" else b"n") for i, letter in enumerate(readable))
+    )
 
 
-def test_colour_pixels_come_as_they_were_saved(tmp_path: Path) -> None:
-    picture().save(tmp_path / "x.png")
-    assert np.array_equal(np.asarray(decode(tmp_path / "x.png", 3)), np.asarray(picture()))
+def test_a_file_and_an_array_become_pixels() -> None:
+    source = source_of(("a.png", PICTURE), ("b.npz[3]", scene()))
+    for index in range(2):
+        assert np.array_equal(decode(source, index, DATA), scene())
+        assert open_picture(source, index, DATA).size_wh == (48, 40)
 
 
-def test_a_picture_is_fully_loaded_so_that_its_file_may_go(tmp_path: Path) -> None:
-    picture().save(tmp_path / "x.png")
-    image = decode(tmp_path / "x.png", 3)
-    (tmp_path / "x.png").unlink()
-    assert np.array_equal(np.asarray(image), np.asarray(picture()))
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_an_unreadable_picture_is_named_once_in_one_line_with_the_reason(name: str) -> None:
+    file = STRANGE[name]
+    with pytest.raises(UnreadableImageError, match=re.escape(file.reason) or None) as fault:
+        decode(source_of((name, file.data)), 0, DATA)
+    line = str(fault.value)
+    assert line.isprintable()
+    assert line.startswith(f"cannot read {fault.value.place}: ")
+    assert fault.value.line == f"{fault.value.place}\t{fault.value.reason}"
+    assert len(fault.value.reason) < 100
+    assert not re.search(r"BytesIO|object at|Error\b|OpenCV", line)
+
+
+def test_no_kind_of_file_prints_or_warns(capfd: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for name, file in STRANGE.items():
+            source = source_of((name, file.data))
+            if file.pixels is not None:
+                decode(source, 0, DATA)
+            else:
+                with pytest.raises(UnreadableImageError):
+                    decode(source, 0, DATA)
+            assert (name, *capfd.readouterr()) == (name, "", "")
+    assert [str(warning.message) for warning in warned] == []
+
+
+@given(data=st.data(), name=st.sampled_from(sorted(STRANGE)))
+def test_any_damage_gives_pixels_or_the_one_kind_of_error(data: st.DataObject, name: str) -> None:
+    damaged = bytearray(STRANGE[name].data)
+    for _ in range(data.draw(st.integers(0, 6)) if damaged else 0):
+        # Headers are short, and there most can go wrong.
+        most = data.draw(st.sampled_from([64, 512, len(damaged)]))
+        place = data.draw(st.integers(0, min(most, len(damaged)) - 1))
+        damaged[place] = data.draw(st.integers(0, 255))
+    kept = data.draw(st.sampled_from([1.0, 1.0, 0.99, 0.6]))
+    source = source_of((name, cut(bytes(damaged), kept)))
+    with suppress(UnreadableImageError):
+        assert decode(source, 0, DataConfig(max_megapixels=1)).shape[2] == 3
 
 
 @pytest.mark.parametrize(
-    ("orientation", "turns", "mirrored"),
-    [(1, 0, False), (2, 0, True), (3, 2, False), (6, 3, False), (8, 1, False)],
+    ("fault", "reason"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "/secret/x"), "No such file"),
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+        (OSError("the archive ends early"), "the archive ends early"),
+        (MemoryError(), "not enough memory"),
+        (RecursionError("maximum depth"), "the file is damaged"),
+    ],
 )
-def test_exif_orientation_is_applied(
-    tmp_path: Path, orientation: int, turns: int, mirrored: bool
-) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    picture().save(tmp_path / "x.png", exif=exif)
-    upright = np.asarray(picture())[:, ::-1] if mirrored else np.asarray(picture())
-    assert np.array_equal(np.asarray(decode(tmp_path / "x.png", 3)), np.rot90(upright, turns))
+def test_a_fault_in_reading_is_told_in_a_few_words(fault: Exception, reason: str) -> None:
+    with pytest.raises(UnreadableImageError, match=rf"^cannot read /images/a\.png: {reason}"):
+        open_picture(source_of(("a.png", fault)), 0, DATA)
 
 
-def test_sixteen_bit_grey_is_scaled_not_clipped(tmp_path: Path) -> None:
-    pixels = np.array([[0, 256, 32768, 65535]], dtype=np.uint16)
-    Image.fromarray(pixels).save(tmp_path / "x.png")
-    grey, colour = decode(tmp_path / "x.png", 1), decode(tmp_path / "x.png", 3)
-    assert np.asarray(grey).tolist() == [[0, 1, 128, 255]]
-    assert np.asarray(colour).tolist() == [[[v, v, v] for v in (0, 1, 128, 255)]]
+def test_a_fault_that_only_decoding_finds_is_named_too() -> None:
+    source = source_of(("half.jpg", cut(saved(detailed(), "JPEG"), 0.4)))
+    picture = open_picture(source, 0, DATA)
+    with pytest.raises(UnreadableImageError, match=r"/images/half\.jpg: .* per cent"):
+        picture.pixels(4)
 
 
-def test_other_numbers_of_channels_are_refused_as_such(tmp_path: Path) -> None:
-    picture().save(tmp_path / "x.png")
-    with pytest.raises(UserError, match="4 channels are not supported; use 3 or 1") as error:
-        decode(tmp_path / "x.png", 4)
-    assert not isinstance(error.value, UnreadableImageError)
+def test_the_settings_reach_the_decoder() -> None:
+    deep = np.array([[0, 1023]], np.uint16)
+    source = source_of(("a", PICTURE), ("b", deep))
+    assert decode(source, 0, DataConfig(channels=1)).shape == (40, 48, 1)
+    assert decode(source, 1, DataConfig(channels=1, bits=12)).flatten().tolist() == [0, 64]
+    with pytest.raises(UnreadableImageError, match="has 3 channels, 5 are wanted"):
+        decode(source, 0, DataConfig(channels=5))
+    with pytest.raises(UnreadableImageError, match=r"max_megapixels=0\.001"):
+        decode(source, 0, DataConfig(max_megapixels=0.001))
 
 
-def test_an_unreadable_file_is_named_in_one_line(tmp_path: Path) -> None:
-    picture(64, 64).save(tmp_path / "cut.png")
-    whole = (tmp_path / "cut.png").read_bytes()
-    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "empty.jpg").touch()
-    (tmp_path / "text.jpg").write_text("hello")
-    for name in ("cut.png", "empty.jpg", "text.jpg", "missing.jpg"):
-        with pytest.raises(UnreadableImageError, match=f"cannot read .*{name}") as error:
-            decode(tmp_path / name, 3)
-        assert "\n" not in str(error.value)
-        assert str(error.value).count(name) == 1
+def test_the_error_survives_the_way_out_of_a_worker() -> None:
+    fault = UnreadableImageError("a b\nc.png", "it is\tdamaged")
+    again = pickle.loads(pickle.dumps(fault))
+    assert (str(again), again.line) == (str(fault), fault.line)
+    assert fault.line == "a b\\nc.png\tit is\\tdamaged"
 
 
-def test_an_unreadable_image_is_replaced_by_the_next_readable_one(tmp_path: Path) -> None:
-    source = source_of(tmp_path, "ynnyn")
-    image, index, faults = decode_or_next(source, 1, 3)
-    assert (index, image.getpixel((0, 0))) == (3, (3, 0, 0))
-    assert ["01.png" in str(faults[0]), "02.png" in str(faults[1])] == [True, True]
-    assert decode_or_next(source, 4, 3)[1] == 0  # past the end, from the start again
-    assert decode_or_next(source, 0, 3)[1:] == (0, ())
-
-
-def test_sixteen_unreadable_images_in_a_row_end_the_search(tmp_path: Path) -> None:
-    source = source_of(tmp_path, "n" * 16 + "y")
-    with pytest.raises(UserError, match=r"16 images in a row .*00\.png.*; mend .* the same names$"):
-        decode_or_next(source, 0, 3)
-    assert decode_or_next(source, 1, 3)[1] == 16
-
-
-def test_a_source_without_any_readable_image_is_refused(tmp_path: Path) -> None:
+def test_a_source_without_any_readable_image_is_refused() -> None:
     with pytest.raises(UserError, match=r"no readable image in .*: tried 3 of 3.*00\.png"):
-        check_readable(source_of(tmp_path, "nnn"), 3)
+        check_readable(letters("nnn"), DATA)
 
 
-def test_one_readable_image_among_those_tried_is_enough(tmp_path: Path) -> None:
-    check_readable(source_of(tmp_path, "n" * 15 + "y"), 3)
+def test_one_readable_image_among_those_tried_is_enough() -> None:
+    check_readable(letters("n" * 15 + "y"), DATA)
 
 
-def test_the_images_tried_are_spread_over_the_source(tmp_path: Path) -> None:
-    check_readable(source_of(tmp_path, "n" * 20 + "y" * 12), 3)
+def test_the_images_tried_are_spread_over_the_source() -> None:
+    check_readable(letters("n" * 20 + "y" * 12), DATA)
+
+
+@given(
+    images=st.integers(2, 10**9),
+    attempt=st.integers(0, 20),
+    seed=st.integers(0, 2**31),
+    data=st.data(),
+)
+def test_a_replacement_is_another_image_and_always_the_same_one(
+    images: int, attempt: int, seed: int, data: st.DataObject
+) -> None:
+    index = data.draw(st.integers(0, images - 1))
+    chosen = replacement(index, attempt, images, seed)
+    assert 0 <= chosen < images
+    assert chosen != index
+    assert chosen == replacement(index, attempt, images, seed)
+
+
+def test_replacements_are_spread_over_all_images_and_attempts() -> None:
+    by_attempt = [replacement(3, attempt, 50, 0) for attempt in range(2000)]
+    by_index = [replacement(index, 0, 2000, 0) for index in range(2000)]
+    assert set(by_attempt) == set(range(50)) - {3}
+    assert len(set(by_index)) > 1100  # of 2000 draws with repetition: about 1264 are different
+    assert replacement(3, 0, 50, 1) != by_attempt[0]
+
+
+def test_an_image_that_is_alone_has_no_other() -> None:
+    assert replacement(0, 5, 1, 0) == 0

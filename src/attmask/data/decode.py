@@ -1,85 +1,113 @@
-"""From a file to pixels: upright, in the channels asked for, or an error that names the file."""
+"""From a stored picture to pixels, or an error that names the picture."""
 
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from jaxtyping import UInt8
+from PIL import UnidentifiedImageError
 
-from attmask.data.sources import Source
+from attmask.data.pictures.depth import UnfitError
+from attmask.data.pictures.picture import Picture, Target, picture_of
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
 from attmask.errors import UserError
+from attmask.randomness import uniform
 
-_MODES = {1: "L", 3: "RGB"}
 _TRIES = 16
 
 
 class UnreadableImageError(UserError):
-    """An image file that could not be read."""
+    """A picture that could not be read: where it lies, and why in a few words."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        self.place, self.reason = _one_line(place), _one_line(reason)
+        super().__init__(f"cannot read {self.place}: {self.reason}")
+
+    @property
+    def line(self) -> str:
+        """Place, tab, reason: a line of the list of unreadable pictures."""
+        return f"{self.place}\t{self.reason}"
+
+    def __reduce__(self) -> tuple[type["UnreadableImageError"], tuple[str, str]]:
+        return type(self), (self.place, self.reason)
 
 
-def decode(path: Path, channels: int) -> Image.Image:
-    """Read a picture fully, turned as its EXIF orientation says, in mode RGB (3) or L (1)."""
-    if channels not in _MODES:
-        raise UserError(f"images with {channels} channels are not supported; use 3 or 1")
-    try:
-        with Image.open(path) as file:
-            ImageOps.exif_transpose(file, in_place=True)
-            if file.mode.startswith("I;16"):
-                # Pillow would clip 16-bit values at 255: nearly everything white.
-                high_byte = (np.asarray(file) >> 8).astype(np.uint8)
-                return Image.fromarray(high_byte).convert(_MODES[channels])
-            return file.convert(_MODES[channels])
-    except Exception as fault:  # a broken file can make a decoder raise nearly anything
-        raise UnreadableImageError(f"cannot read {path}: {_reason(fault)}") from fault
+def open_picture(source: Source, index: int, config: DataConfig) -> Picture:
+    """Read a picture and its header; every fault, now or in decoding, names the picture."""
+    place = source.place(index)
+    target = Target(config.channels, config.bits, config.max_megapixels)
+    with _named(place):
+        picture = picture_of(_read(source, index), target)
+    return replace(picture, read=partial(_read_named, picture, place))
 
 
-def _reason(fault: Exception) -> str:
-    """Why a file could not be read, in a few words that do not repeat its name."""
-    if isinstance(fault, UnidentifiedImageError):
-        return "not a picture in a known format"
-    if isinstance(fault, OSError) and fault.strerror:
-        return fault.strerror
-    return str(fault) or type(fault).__name__
+def decode(source: Source, index: int, config: DataConfig) -> UInt8[np.ndarray, "H W C"]:
+    """All pixels of a picture, upright, in 8 bits and in the channels asked for."""
+    return open_picture(source, index, config).pixels()
 
 
-def decode_or_next(
-    source: Source, index: int, channels: int
-) -> tuple[Image.Image, int, tuple[UnreadableImageError, ...]]:
-    """Image `index` or the next readable one after it, its index, and what was passed over.
-
-    The search is in file order, so that a broken file is always replaced by the same image.
-    """
-    faults: list[UnreadableImageError] = []
-    for step in range(min(_TRIES, len(source))):
-        candidate = (index + step) % len(source)
-        try:
-            return decode(source.path(candidate), channels), candidate, tuple(faults)
-        except UnreadableImageError as fault:
-            faults.append(fault)
-    raise UserError(
-        f"{len(faults)} images in a row could not be read, the first: {faults[0]}; "
-        f"mend the files, or replace them under the same names"
-    )
-
-
-def check_readable(source: Source, channels: int) -> None:
+def check_readable(source: Source, config: DataConfig) -> None:
     """Refuse a source of which none of up to 16 images, evenly spaced, can be read."""
     count = min(_TRIES, len(source))
-    probes = (source.path(probe * len(source) // count) for probe in range(count))
     faults = []
-    for path in probes:
-        fault = _fault(path, channels)
-        if fault is None:
+    for probe in range(count):
+        try:
+            decode(source, probe * len(source) // count, config)
             return
-        faults.append(fault)
+        except UnreadableImageError as fault:
+            faults.append(fault)
     raise UserError(
         f"no readable image in {source.root}: tried {count} of {len(source)}, "
         f"the first: {faults[0]}; check that these files are pictures"
     )
 
 
-def _fault(path: Path, channels: int) -> UnreadableImageError | None:
+def replacement(index: int, attempt: int, images: int, seed: int) -> int:
+    """Which of `images` pictures takes the place of unreadable picture `index`, for attempt
+    0, 1, ...; never the picture itself, unless it is alone."""
+    if images == 1:
+        return index
+    chance = float(uniform("replacement of an unreadable image", seed, index, attempt))
+    return (index + 1 + int(chance * (images - 1))) % images
+
+
+def _read_named(picture: Picture, place: str, shrink: int) -> UInt8[np.ndarray, "H W C"]:
+    with _named(place):
+        return picture.pixels(shrink)
+
+
+def _read(source: Source, index: int) -> bytes | np.ndarray:
     try:
-        decode(path, channels)
-    except UnreadableImageError as fault:
-        return fault
-    return None
+        return source.read(index)
+    except OSError as fault:
+        raise UnfitError(fault.strerror or str(fault) or "it cannot be read") from fault
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    try:
+        yield
+    except UnreadableImageError:
+        raise
+    except Exception as fault:  # a broken file can make a decoder raise nearly anything
+        raise UnreadableImageError(place, _reason(fault)) from fault
+
+
+def _reason(fault: Exception) -> str:
+    """Why a picture could not be read, in a few words that do not repeat its name."""
+    if isinstance(fault, UnidentifiedImageError):
+        return "not a picture in a known format"
+    if isinstance(fault, UnfitError):
+        return str(fault)
+    if isinstance(fault, MemoryError):
+        return "not enough memory for it"
+    # What decoders say of their own inside is of no use to others, but for one thing.
+    return "the file ends too early" if "runcated" in str(fault) else "the file is damaged"
+
+
+def _one_line(text: str) -> str:
+    """Line breaks and other characters that do not print are written as escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,0 +1,1 @@
+"""From the bytes of one picture to its pixels."""

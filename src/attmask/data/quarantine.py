@@ -1,0 +1,98 @@
+"""The pictures of a run that could not be read: listed once each, and no more than a few."""
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from attmask.errors import UserError
+
+log = logging.getLogger(__name__)
+
+FILE = "unreadable.tsv"
+_WARNED_SINGLY = 10
+_TENFOLD = tuple(10**power for power in range(2, 12))
+_NAMED = 3
+
+
+class Quarantine:
+    """The list of unreadable pictures, in the folder of a run where there is one.
+
+    Only the main process has one; a resumed run goes on with the list it finds. One unreadable
+    picture is always allowed, however few there are.
+    """
+
+    def __init__(self, folder: Path | None, images: int, limit: float) -> None:
+        self.file = None if folder is None else folder / FILE
+        self._images = images
+        self._limit = limit
+        # In the order in which they were met, so that the first ones can be named.
+        self._reasons: dict[str, str] = dict(_read(self.file)) if self.file else {}
+
+    @property
+    def count(self) -> int:
+        """Unreadable pictures met so far, also before the run was resumed."""
+        return len(self._reasons)
+
+    def add(self, lines: Sequence[str]) -> None:
+        """Note pictures, each a line of place, tab, reason; too many of them stop the run."""
+        new = {}
+        for line in lines:
+            place, _, reason = line.partition("\t")
+            if place not in self._reasons and place not in new:
+                new[place] = reason
+        if not new:
+            return
+        if self.file is not None:
+            _append(self.file, new)
+        for place, reason in new.items():
+            self._reasons[place] = reason
+            self._warn(place, reason)
+        self._stop_if_too_many()
+
+    def _warn(self, place: str, reason: str) -> None:
+        """Of the first ten each one, then the 100th, the 1000th, ..."""
+        if self.count <= _WARNED_SINGLY:
+            log.warning("cannot read %s: %s; another image takes its place", place, reason)
+        elif self.count in _TENFOLD:
+            log.warning("%d images cannot be read so far; the list is %s", self.count, self._list())
+
+    def _stop_if_too_many(self) -> None:
+        if self.count <= max(1.0, self._limit * self._images):
+            return
+        named = ", ".join(list(self._reasons)[:_NAMED])
+        raise UserError(
+            f"{self.count} of {self._images} images ({self.count / self._images:.1%}) cannot be "
+            f"read, more than data.unreadable_limit={self._limit:g}: {named}"
+            f"{', ...' if self.count > _NAMED else ''}; the list is {self._list()}; mend or remove "
+            f"them, or raise data.unreadable_limit"
+        )
+
+    def _list(self) -> str:
+        return "not kept" if self.file is None else str(self.file)
+
+
+def _read(file: Path) -> list[tuple[str, str]]:
+    """The pictures in a list; a last line that a crash cut off is taken away."""
+    try:
+        data = file.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if len(whole) < len(data):
+            os.truncate(file, len(whole))
+    except OSError:
+        return []  # none yet; a folder that is no folder is for the run to tell
+    lines = os.fsdecode(whole).split("\n")[:-1]
+    return [(place, reason) for place, _, reason in (line.partition("\t") for line in lines)]
+
+
+def _append(file: Path, new: dict[str, str]) -> None:
+    """In one write, so that a crash cuts at most one line."""
+    text = "".join(f"{place}\t{reason}\n" for place, reason in new.items())
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("ab", buffering=0) as opened:
+            opened.write(os.fsencode(text))
+    except OSError as fault:
+        raise UserError(
+            f"cannot write {file}: {fault.strerror}; make room or choose another --out"
+        ) from fault
