@@ -2,17 +2,27 @@ import logging
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from attmask.data.loader import Batch, Loader
-from attmask.data.sources import Source, open_images
-from attmask.data.views import ViewsConfig, draw, render
+from attmask.data.batch import Batch
+from attmask.data.colours import recolour
+from attmask.data.cut import cut
+from attmask.data.draws import draw
+from attmask.data.loader import Loader
+from attmask.data.quarantine import Quarantine
+from attmask.data.source import Source, everything
+from attmask.data.sources import DataConfig, open_images
+from attmask.data.stores.files import Files
+from attmask.data.views import ViewsConfig
 from attmask.errors import UserError
 
 SMALL = ViewsConfig(global_size=16, local_size=8, local_crops=2)
@@ -35,20 +45,26 @@ def loader(
     batch_size: int = 4,
     seed: int = 7,
     workers: int = 0,
-    channels: int = 3,
+    data: DataConfig | None = None,
+    quarantine: Quarantine | None = None,
     rank: int = 0,
     world: int = 1,
 ) -> Loader:
     return Loader(
         source,
+        data or DataConfig(),
         config,
-        channels=channels,
         batch_size=batch_size,
         seed=seed,
         workers=workers,
+        quarantine=quarantine,
         rank=rank,
         world=world,
     )
+
+
+def files(root: Path, names: list[str]) -> Source:
+    return everything(root, Files(root, names))
 
 
 def same(first: list[Batch], second: list[Batch]) -> bool:
@@ -83,14 +99,22 @@ def test_the_order_and_the_views_change_with_the_epoch_and_the_seed(source: Sour
     assert same(list(loader(source).epoch(0)), first)
 
 
-def test_a_batch_holds_the_views_that_its_counters_draw(source: Source) -> None:
-    batch = next(iter(loader(source).epoch(3)))
+@pytest.mark.parametrize("colours_on", ["workers", "device"])
+def test_a_batch_holds_the_views_that_its_counters_draw(
+    source: Source, colours_on: Literal["workers", "device"]
+) -> None:
+    config = SMALL.model_copy(update={"colours_on": colours_on})
+    batch = next(iter(loader(source, config).epoch(3)))
+    views = batch.on(torch.device("cpu"))
     sample = int(batch.samples[2])
-    image = Image.open(source.path(sample))
+    image = np.array(Image.open(source.place(sample)))
     for view in range(4):
-        choices = draw(SMALL, image.size, seed=7, epoch=3, sample=sample, view=view)
-        row = batch.views.globals[view] if view < 2 else batch.views.locals[view - 2]
-        assert np.array_equal(row[2].numpy(), render(image, choices))
+        chosen = draw(SMALL, (24, 20), seed=7, epoch=3, sample=sample, view=view)
+        row = views.globals[view] if view < 2 else views.locals[view - 2]
+        expected = recolour(cut(image, (24, 20), chosen), chosen.look)
+        expected = expected[:, ::-1] if chosen.flip else expected
+        apart = np.abs(row[2].permute(1, 2, 0).numpy().astype(int) - expected)
+        assert apart.mean() <= (0 if colours_on == "workers" else 0.1)
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
@@ -118,8 +142,8 @@ def test_starting_at_a_step_gives_the_rest_of_the_epoch_without_reading_the_star
     assert list(loader(source).epoch(0, 5)) == []
     # Of all files only those of the last two batches are there.
     for sample in samples(whole[3:]):
-        (tmp_path / source.paths[sample]).symlink_to(source.path(sample))
-    sparse = Source(tmp_path, source.paths)
+        (tmp_path / source.name(sample)).symlink_to(source.place(sample))
+    sparse = files(tmp_path, [source.name(index) for index in range(len(source))])
     rest = list(loader(sparse).epoch(0, 3))
     assert same(rest, whole[3:])
     assert not any(batch.unreadable for batch in rest)
@@ -140,38 +164,99 @@ def test_the_shares_of_all_ranks_joined_are_the_batch_of_one(source: Source, wor
 
 def test_one_channel_and_no_local_crops_work(source: Source) -> None:
     alone = ViewsConfig(global_size=16, local_size=8, local_crops=0)
-    batch = next(iter(loader(source, alone, channels=1).epoch(0)))
+    batch = next(iter(loader(source, alone, data=DataConfig(channels=1)).epoch(0)))
     assert batch.views.globals.shape == (2, 4, 1, 16, 16)
     assert batch.views.locals.shape == (0, 4, 1, 8, 8)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_unreadable_image_is_replaced_by_the_next_and_named_once(
+def test_an_unreadable_image_is_replaced_by_the_same_other_one_and_listed_once(
     source: Source, tmp_path: Path, workers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for index, path in enumerate(source.paths):
+    names = [source.name(index) for index in range(len(source))]
+    images, run = tmp_path / "images", tmp_path / "run"
+    images.mkdir()
+    for index, name in enumerate(names):
         if index == 5:
-            (tmp_path / path).write_text("not a picture")
+            (images / name).write_text("not a picture")
         else:
-            (tmp_path / path).symlink_to(source.path(index))
-    broken = loader(Source(tmp_path, source.paths), batch_size=22, workers=workers)
+            (images / name).symlink_to(source.place(index))
+    quarantine = Quarantine(run, 22, limit=0.01)
+    broken = loader(files(images, names), batch_size=22, workers=workers, quarantine=quarantine)
     with caplog.at_level(logging.WARNING):
         batches = [*broken.epoch(0), *broken.epoch(1)]
+    (twice,) = {sample for sample in range(22) if batches[0].samples.tolist().count(sample) == 2}
     for batch in batches:
-        assert batch.samples.tolist().count(6) == 2
+        assert batch.samples.tolist().count(twice) == 2
         assert 5 not in batch.samples
         assert len(batch.unreadable) == 1
-        first, second = (batch.samples == 6).nonzero().flatten().tolist()
+        first, second = (batch.samples == twice).nonzero().flatten().tolist()
         assert not torch.equal(batch.views.globals[:, first], batch.views.globals[:, second])
     assert [record.getMessage().count("05.png") for record in caplog.records] == [1]
+    assert broken.quarantine.count == 1
+    place, reason = (run / "unreadable.tsv").read_text().strip().split("\t")
+    assert (place, reason) == (str(images / "05.png"), "not a picture in a known format")
+
+
+def test_too_many_unreadable_images_stop_the_epoch_with_the_list(
+    source: Source, tmp_path: Path
+) -> None:
+    names = [f"{index}.png" for index in range(10)]
+    for index, name in enumerate(names):
+        if index < 3:
+            (tmp_path / name).write_text("not a picture")
+        else:
+            (tmp_path / name).symlink_to(source.place(index))
+    quarantine = Quarantine(tmp_path / "run", 10, limit=0.1)
+    with pytest.raises(UserError, match=r"3 of 10 images .*unreadable\.tsv"):
+        list(loader(files(tmp_path, names), batch_size=10, quarantine=quarantine).epoch(0))
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_user_error_in_a_worker_arrives_as_one_line(tmp_path: Path, workers: int) -> None:
-    paths = tuple(Path(f"{index}.png") for index in range(4))
-    with pytest.raises(UserError, match="4 images in a row could not be read") as error:
-        next(iter(loader(Source(tmp_path, paths), workers=workers).epoch(0)))
+    nothing = files(tmp_path, [f"{index}.png" for index in range(4)])
+    with pytest.raises(UserError, match="drawn one after the other could not be read") as error:
+        next(iter(loader(nothing, workers=workers).epoch(0)))
     assert "\n" not in str(error.value)
+
+
+class Deadly(Files):
+    """Files one of which kills the process that reads it, as a fault in a decoder would."""
+
+    def read(self, row: int) -> bytes:
+        if row == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().read(row)
+
+
+def test_a_worker_that_dies_names_the_file_it_was_reading(source: Source) -> None:
+    names = [source.name(index) for index in range(len(source))]
+    deadly = everything(source.root, Deadly(source.root, names))
+    with pytest.raises(UserError, match=r"ended by signal Killed while it read .*05\.png;"):
+        list(loader(deadly, workers=2).epoch(0))
+
+
+@pytest.mark.parametrize("order", ["shuffled", "sequential"])
+def test_every_order_shows_each_image_once_in_batches_of_any_number_of_ranks(
+    source: Source, order: Literal["shuffled", "sequential"]
+) -> None:
+    data = DataConfig(order=order)
+    whole = loader(source, batch_size=2, data=data)
+    assert sorted(whole.order(0).flatten().tolist()) == list(range(22))
+    halves = [loader(source, batch_size=2, data=data, rank=r, world=2).order(0) for r in (0, 1)]
+    assert torch.equal(torch.cat(halves, dim=1), whole.order(0))
+    assert not torch.equal(whole.order(0), whole.order(1))
+
+
+def test_workers_make_the_next_epochs_first_batches_while_the_caller_is_busy(
+    source: Source,
+) -> None:
+    many = loader(source, workers=1, batch_size=11)
+    list(many.epoch(0))
+    time.sleep(0.5)
+    before = many.waited_seconds
+    next(iter(many.epoch(1)))
+    assert many.waited_seconds - before < 0.1
 
 
 def test_too_few_images_and_uneven_shares_are_refused_with_their_numbers(source: Source) -> None:
@@ -195,6 +280,37 @@ def test_waiting_counts_the_making_of_batches_but_not_the_callers_own_work(sourc
         time.sleep(0.05)
     total = time.perf_counter() - began
     assert 0 < ours.waited_seconds <= total - 5 * 0.05
+
+
+def test_a_loader_that_is_closed_has_no_workers_and_may_be_used_again(source: Source) -> None:
+    before = set(multiprocessing.active_children())
+    many = loader(source, workers=2)
+    next(iter(many.epoch(0)))
+    many.close()
+    assert set(multiprocessing.active_children()) <= before
+    assert same(list(many.epoch(0)), list(loader(source).epoch(0)))
+
+
+def test_a_program_that_ends_with_an_open_loader_ends(source: Source) -> None:
+    program = (
+        "from pathlib import Path\n"
+        "from tests.data.test_loader import loader\n"
+        "from attmask.data.sources import open_images\n"
+        f"many = loader(open_images(Path({str(source.root)!r})).train, workers=2)\n"
+        "batches = many.epoch(0)\n"
+        "next(batches)\n"
+        "raise SystemExit('left in the middle')\n"
+    )
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": f"{root / 'src'}:{root}"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.stderr == "left in the middle\n"
 
 
 def test_the_same_workers_serve_all_epochs_and_ctrl_c_is_not_for_them(

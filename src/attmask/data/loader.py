@@ -1,109 +1,62 @@
 """Batches of views in a fixed order, whatever the number of workers and ranks, from any step on."""
 
-import logging
+import atexit
+import re
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FrameType
-from typing import TypeVar
+from typing import Literal, TypeVar
+from weakref import WeakSet
 
+import cv2
 import torch
-from jaxtyping import Int
+from jaxtyping import Int64
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Sampler
 
-from attmask.data.decode import decode_or_next
-from attmask.data.sources import Source
-from attmask.data.views import GLOBAL_VIEWS, Views, ViewsConfig, draw, render
+from attmask.data.batch import Batch, BatchMaker, Request
+from attmask.data.order import sequential, shuffled
+from attmask.data.quarantine import Quarantine
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
+from attmask.data.views import ViewsConfig
 from attmask.errors import UserError
-from attmask.randomness import uniform
-
-log = logging.getLogger(__name__)
 
 Same = TypeVar("Same")
 
 
-@dataclass(frozen=True)
-class Batch:
-    """The views of some images, which images they show, and a line for each unreadable file.
+@dataclass
+class _Requests(Sampler[Request]):
+    """Requests without end, epoch after epoch, so that workers are never idle between epochs.
 
-    A file that cannot be read is replaced by the next one in file order: `samples` names the
-    image that is shown.
+    It must not refer to its loader: in a circle of references Python would close the queues to
+    the workers before it tells them to end.
     """
-
-    views: Views
-    samples: Int[Tensor, " B"]
-    unreadable: tuple[str, ...] = ()
-
-    def pin_memory(self) -> "Batch":
-        """The same batch in page-locked memory; the DataLoader calls this beside a GPU."""
-        return Batch(self.views.pin_memory(), self.samples, self.unreadable)
-
-
-@dataclass(frozen=True)
-class _Request:
-    """What a worker needs to know to make one batch."""
-
-    epoch: int
-    samples: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class _BatchMaker(Dataset[Batch | UserError]):
-    """Makes one whole batch as requested, in a worker process or in this one."""
 
     source: Source
-    config: ViewsConfig
-    channels: int
+    order: Literal["shuffled", "sequential"]
+    batch_size: int
     seed: int
+    share: slice
+    start: tuple[int, int] = (0, 0)
 
-    def __getitem__(self, request: _Request) -> Batch | UserError:
-        # An error is handed over, not raised: a DataLoader would wrap it in a worker's traceback.
-        try:
-            return self._make(request)
-        except UserError as error:
-            return error
+    def batches(self, epoch: int) -> Int64[Tensor, "steps share"]:
+        """Which images this rank shows in each step of an epoch."""
+        size, seed = self.batch_size, self.seed
+        if self.order == "sequential":
+            whole = sequential(self.source, batch_size=size, seed=seed, epoch=epoch)
+        else:
+            whole = shuffled(len(self.source), batch_size=size, seed=seed, epoch=epoch)
+        return whole[:, self.share]
 
-    def _make(self, request: _Request) -> Batch:
-        config, batch = self.config, len(request.samples)
-        large, small = config.global_size, config.local_size
-        globals_ = torch.empty(GLOBAL_VIEWS, batch, self.channels, large, large, dtype=torch.uint8)
-        locals_ = torch.empty(
-            config.local_crops, batch, self.channels, small, small, dtype=torch.uint8
-        )
-        rows = [*globals_.numpy(), *locals_.numpy()]
-        shown, unreadable = [], []
-        for place, sample in enumerate(request.samples):
-            image, index, faults = decode_or_next(self.source, sample, self.channels)
-            shown.append(index)
-            unreadable += [str(fault) for fault in faults]
-            for view, row in enumerate(rows):
-                # By the sample asked for, not the one shown: a replacement that is also in the
-                # batch by itself gets other views.
-                choices = draw(
-                    config,
-                    image.size,
-                    seed=self.seed,
-                    epoch=request.epoch,
-                    sample=sample,
-                    view=view,
-                )
-                row[place] = render(image, choices)
-        return Batch(Views(globals_, locals_), torch.tensor(shown), tuple(unreadable))
-
-
-class _Requests(Sampler[_Request]):
-    """The batches still to be made; changed before each epoch, read by the DataLoader.
-
-    A new sampler would need a new DataLoader, and with it new worker processes every epoch.
-    """
-
-    def __init__(self) -> None:
-        self.pending: Sequence[_Request] = ()
-
-    def __iter__(self) -> Iterator[_Request]:
-        return iter(self.pending)
+    def __iter__(self) -> Iterator[Request]:
+        epoch, step = self.start
+        while True:
+            for samples in self.batches(epoch)[step:]:
+                yield Request(epoch, tuple(samples.tolist()))
+            epoch, step = epoch + 1, 0
 
 
 class Loader:
@@ -116,12 +69,13 @@ class Loader:
     def __init__(
         self,
         source: Source,
+        data: DataConfig,
         config: ViewsConfig,
         *,
-        channels: int,
         batch_size: int,
         seed: int,
         workers: int,
+        quarantine: Quarantine | None = None,
         prefetch: int = 2,
         rank: int = 0,
         world: int = 1,
@@ -138,61 +92,105 @@ class Loader:
             )
         self.steps_per_epoch = len(source) // batch_size
         self.waited_seconds = 0.0
-        self._images = len(source)
-        self._batch_size = batch_size
-        self._seed = seed
+        self.quarantine = quarantine or Quarantine(None, len(source), data.unreadable_limit)
+        self._source = source
         share = batch_size // world
-        self._share = slice(rank * share, (rank + 1) * share)
-        self._named: set[str] = set()
-        self._requests = _Requests()
-        self._loader: DataLoader[Batch | UserError] = DataLoader(
-            _BatchMaker(source, config, channels, seed),
+        ours = slice(rank * share, (rank + 1) * share)
+        self._reading = torch.full((max(1, workers), 2), -1).share_memory_()
+        self._requests = _Requests(source, data.order, batch_size, seed, ours)
+        self._running: Iterator[Batch | UserError] | None = None
+        self._next = (0, 0)
+        self._maker = BatchMaker(source, data, config, seed, self._reading)
+        self._workers, self._prefetch = workers, prefetch
+        self._loader: DataLoader[Batch | UserError] | None = None
+        _OPEN.add(self)
+
+    def _start(self) -> DataLoader[Batch | UserError]:
+        workers = self._workers
+        return DataLoader(
+            self._maker,
             batch_size=None,
             sampler=self._requests,
             num_workers=workers,
             collate_fn=_as_it_is,
             worker_init_fn=_start_worker,
             persistent_workers=workers > 0,
-            prefetch_factor=prefetch if workers > 0 else None,
+            prefetch_factor=self._prefetch if workers > 0 else None,
             pin_memory=torch.cuda.is_available(),
-            # Its own, because a DataLoader draws a number each epoch: the caller's generator
+            # Its own, because a DataLoader draws a number when it starts: the caller's generator
             # must not depend on how often data was read.
             generator=torch.Generator(),
         )
 
+    def close(self) -> None:
+        """End the workers; another epoch starts new ones."""
+        self._running = self._loader = None
+
+    def order(self, epoch: int) -> Int64[Tensor, "steps share"]:
+        """Which images this rank shows in each step of an epoch."""
+        return self._requests.batches(epoch)
+
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from `start_step` on; what is before is not read.
 
-        One epoch is read at a time: asking for the next one ends an unfinished one.
+        One epoch is read at a time. Where the last one was read to its end, the batches of the
+        next are being made already.
         """
         if not 0 <= start_step <= self.steps_per_epoch:
             raise ValueError(f"step {start_step} is not in an epoch of {self.steps_per_epoch}")
         return self._batches(epoch, start_step)
 
     def _batches(self, epoch: int, start_step: int) -> Iterator[Batch]:
-        numbers = uniform("order of images", self._seed, epoch, torch.arange(self._images))
-        images = numbers.argsort(stable=True).tolist()
-        size = self._batch_size
-        batches = (
-            images[step * size : (step + 1) * size]
-            for step in range(start_step, self.steps_per_epoch)
-        )
-        self._requests.pending = [_Request(epoch, tuple(batch[self._share])) for batch in batches]
-        began = time.perf_counter()
-        for made in self._loader:
-            self.waited_seconds += time.perf_counter() - began
-            if isinstance(made, UserError):
-                raise made
-            self._warn_once(made.unreadable)
-            yield made
+        for step in range(start_step, self.steps_per_epoch):
             began = time.perf_counter()
+            made = self._take((epoch, step))
+            self.waited_seconds += time.perf_counter() - began
+            self.quarantine.add(made.unreadable)
+            yield made
 
-    def _warn_once(self, unreadable: Sequence[str]) -> None:
-        """Name each unreadable file the first time it is met (workers have no terminal)."""
-        for line in unreadable:
-            if line not in self._named:
-                self._named.add(line)
-                log.warning("%s; the next readable image takes its place", line)
+    def _take(self, at: tuple[int, int]) -> Batch:
+        """The batch of an epoch and a step; any but the next one begins anew there."""
+        if self._running is None or at != self._next:
+            self._requests.start = at
+            if self._loader is None:
+                self._loader = self._start()
+            self._running = iter(self._loader)
+        epoch, step = at
+        last = step + 1 == self.steps_per_epoch
+        self._next = (epoch + 1, 0) if last else (epoch, step + 1)
+        try:
+            made = next(self._running)
+        except RuntimeError as fault:
+            made = self._explained(fault)
+        if isinstance(made, UserError):
+            self.close()
+            raise made
+        return made
+
+    def _explained(self, fault: RuntimeError) -> UserError:
+        """Which picture a worker was reading when it died; any other fault is raised again."""
+        words = f"{fault} {fault.__cause__}"
+        dead = re.findall(r"worker \(pid(?:\(s\))? ([\d, ]+)\)", words)
+        processes = {int(number) for number in re.findall(r"\d+", " ".join(dead))}
+        read = [int(index) for process, index in self._reading.tolist() if process in processes]
+        if not read:
+            raise fault
+        how = re.search(r"killed by signal: (\w+)", words)
+        return UserError(
+            f"a worker process {f'was ended by signal {how[1]}' if how else 'ended'} while it read "
+            f"{self._source.place(read[0])}; take this picture out, or use fewer train.workers if "
+            "memory ran out"
+        )
+
+
+_OPEN: WeakSet[Loader] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Workers pass over the signal by which Python would end them, and it would wait for ever."""
+    for loader in _OPEN:
+        loader.close()
 
 
 def _as_it_is(made: Same) -> Same:
@@ -206,6 +204,7 @@ def _start_worker(_: int) -> None:
     the main process can finish its step and save; another ends the worker.
     """
     torch.set_num_threads(1)
+    cv2.setNumThreads(1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _pass_over_once)
 

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 from PIL import Image
 
-from attmask.data import shapes, textures
-from attmask.data.backdrop import backdrop
+from attmask.data.scenes import shapes, textures
+from attmask.data.scenes.backdrop import backdrop
 from attmask.errors import UserError
 
 VERSION = 3  # raise it whenever a scene changes: folders of another version are refused

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from attmask.data import textures
-from attmask.data.textures import Plane, Texture, Weave
+from attmask.data.scenes import textures
+from attmask.data.scenes.textures import Plane, Texture, Weave
 
 TEXTURES = [
     textures.bricks,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attmask.data.backdrop import backdrop
+from attmask.data.scenes.backdrop import backdrop
 
 
 def many(count: int = 40, size: int = 48) -> np.ndarray:

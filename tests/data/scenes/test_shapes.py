@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from attmask.data import shapes
-from attmask.data.shapes import Outline, Plane
+from attmask.data.scenes import shapes
+from attmask.data.scenes.shapes import Outline, Plane
 
 OUTLINES = [
     shapes.square,

@@ -1,0 +1,151 @@
+"""One batch: pictures opened, their views drawn, cut out and recoloured."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.utils.data import Dataset, get_worker_info
+
+from attmask.data.colours import Look, recolour
+from attmask.data.cut import best_shrink, cut
+from attmask.data.decode import UnreadableImageError, open_picture, replacement
+from attmask.data.device import recolour_batch
+from attmask.data.draws import ViewParameters, draw
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
+from attmask.data.views import GLOBAL_VIEWS, Views, ViewsConfig
+from attmask.errors import UserError
+
+_TRIES = 16
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The views of some images, which images they show, and a line for each unreadable picture.
+
+    A picture that cannot be read is replaced by another: `samples` names the one that is shown.
+    `looks` are the colours that the device is still to make, view after view; () where the
+    workers made them.
+    """
+
+    views: Views
+    samples: Int[Tensor, " B"]
+    looks: tuple[tuple[Look, ...], ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+    def pin_memory(self) -> "Batch":
+        """The same batch in page-locked memory; the DataLoader calls this beside a GPU."""
+        return Batch(self.views.pin_memory(), self.samples, self.looks, self.unreadable)
+
+    def on(self, device: torch.device) -> Views:
+        """The views on a device, in their new colours."""
+        views = self.views.to(device)
+        if not self.looks:
+            return views
+        return Views(
+            _recoloured(views.globals, self.looks[:GLOBAL_VIEWS]),
+            _recoloured(views.locals, self.looks[GLOBAL_VIEWS:]),
+        )
+
+
+def _recoloured(views: Tensor, looks: tuple[tuple[Look, ...], ...]) -> Tensor:
+    if not looks:
+        return views
+    images = views.flatten(0, 1)
+    return recolour_batch(images, [look for view in looks for look in view]).view_as(views)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a worker needs to know to make one batch."""
+
+    epoch: int
+    samples: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BatchMaker(Dataset[Batch | UserError]):
+    """Makes one whole batch as requested, in a worker process or in this one."""
+
+    source: Source
+    data: DataConfig
+    config: ViewsConfig
+    seed: int
+    reading: Int[Tensor, "workers 2"]  # shared: the process and the picture each worker is at
+
+    def __getitem__(self, request: Request) -> Batch | UserError:
+        # An error is handed over, not raised: a DataLoader would wrap it in a worker's traceback.
+        try:
+            return self._make(request)
+        except UserError as error:
+            return error
+
+    def _make(self, request: Request) -> Batch:
+        config, images, channels = self.config, len(request.samples), self.data.channels
+        globals_, locals_ = (
+            torch.empty(views, images, channels, side, side, dtype=torch.uint8)
+            for views, side in (
+                (GLOBAL_VIEWS, config.global_size),
+                (config.local_crops, config.local_size),
+            )
+        )
+        rows = [*globals_.numpy(), *locals_.numpy()]
+        shown, looks, unreadable = [], [], []
+        for place, sample in enumerate(request.samples):
+            index, parameters, crops, faults = self._cut(request.epoch, sample)
+            shown.append(index)
+            unreadable += faults
+            looks.append([view.look for view in parameters])
+            for row, crop, view in zip(rows, crops, parameters, strict=True):
+                pixels = crop if config.colours_on == "device" else recolour(crop, view.look)
+                row[place] = (pixels[:, ::-1] if view.flip else pixels).transpose(2, 0, 1)
+        later = tuple(zip(*looks, strict=True)) if config.colours_on == "device" else ()
+        views = Views(globals_, locals_)
+        return Batch(views, torch.tensor(shown), later, tuple(unreadable))
+
+    def _cut(
+        self, epoch: int, sample: int
+    ) -> tuple[int, list[ViewParameters], list[np.ndarray], list[str]]:
+        """All crops of an image, or of what takes its place; its index; what was unreadable."""
+        faults: list[str] = []
+        for attempt in range(_TRIES):
+            index = sample
+            if attempt:
+                index = replacement(sample, attempt - 1, len(self.source), self.seed)
+            self._note(index)
+            try:
+                picture = open_picture(self.source, index, self.data)
+                # By the sample asked for, not the one shown: a replacement that is also in the
+                # batch by itself gets other views.
+                views = [
+                    draw(
+                        self.config,
+                        picture.size_wh,
+                        seed=self.seed,
+                        epoch=epoch,
+                        sample=sample,
+                        view=view,
+                    )
+                    for view in range(self.config.count)
+                ]
+                pixels = picture.pixels(best_shrink(views, picture.shrinks))
+                pixels = np.require(pixels, requirements="W")  # torch takes no others
+            except UnreadableImageError as fault:
+                faults.append(fault.line)
+                continue
+            return index, views, [cut(pixels, picture.size_wh, view) for view in views], faults
+        first = faults[0].replace("\t", ": ")
+        raise UserError(
+            f"{len(faults)} images drawn one after the other could not be read, the first {first}; "
+            "mend the files, or replace them under the same names"
+        )
+
+    def _note(self, index: int) -> None:
+        """Leave word of what is read, in case this process dies of it."""
+        worker = get_worker_info()
+        if worker is not None:
+            self.reading[worker.id, 0] = os.getpid()
+            self.reading[worker.id, 1] = index

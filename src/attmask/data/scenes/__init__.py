@@ -1,0 +1,1 @@
+"""What a generated scene is made of."""
