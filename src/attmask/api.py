@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import torch
 
-from attmask import checkpoint
+from attmask import checkpoint, distributed
+from attmask.audit.audit import MAX_IMAGES, inspect_images
+from attmask.audit.record import Audit
 from attmask.config import PretrainConfig, from_yaml, override
 from attmask.data.sources import open_images
 from attmask.errors import UserError
@@ -33,8 +35,10 @@ def pretrain(
     """
     recipe = recipe or default_recipe()
     config = configure(recipe, overrides)
-    images = open_images(Path(data))
+    images = open_images(Path(data), index=Path(out))
     trainer = Trainer(config, images.train, Path(out))
+    if distributed.is_main():
+        images.keep_index(Path(out))
     named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
     log.info("%s, images of %s, run in %s", named, data, out)
     evaluate = None
@@ -47,6 +51,17 @@ def pretrain(
             workers=trainer.workers,
         )
     return trainer.train(evaluate)
+
+
+def inspect(
+    data: str | Path, *, recipe: str | Path | None = None, max_images: int = MAX_IMAGES
+) -> Audit:
+    """Look at images before training on them: what is wrong with them, what to run, what it costs.
+
+    At most `max_images` are looked at, evenly spread; `.to_dict()` of what is returned is JSON.
+    """
+    named = None if recipe is None else str(recipe)
+    return inspect_images(Path(data), recipe=named, max_images=max_images)
 
 
 def configure(

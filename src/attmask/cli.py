@@ -2,8 +2,10 @@
 
 import argparse
 import difflib
+import json
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -64,6 +66,25 @@ def build_parser() -> Parser:
     )
     _add_overrides(pretrain)
     pretrain.set_defaults(run=_pretrain)
+
+    inspect = commands.add_parser(
+        "inspect",
+        help="audit images before training: faults, copies, sizes, and what to run",
+        description="Look at images before hours of training: sizes, kinds, classes, unreadable "
+        "files, copies, pictures of val that are in train; then advise what to run, and time some "
+        "steps of it on this machine.",
+    )
+    inspect.add_argument("data", metavar="DATA", type=Path, help="images, as for pretrain")
+    inspect.add_argument("--json", action="store_true", help="print one JSON document")
+    inspect.add_argument(
+        "--max-images",
+        metavar="N",
+        type=int,
+        default=20_000,
+        help="look at no more than these, evenly spread (default: 20000)",
+    )
+    inspect.add_argument("--recipe", help="advise on this recipe (default: one that fits)")
+    inspect.set_defaults(run=_inspect)
 
     recipes = commands.add_parser("recipes", help="list the recipes")
     recipes.set_defaults(run=_recipes)
@@ -134,6 +155,18 @@ def _pretrain(parsed: argparse.Namespace) -> int:
         )
         return INTERRUPTED
     print(f"attmask: done, {outcome.steps} steps; the backbone and all numbers are in {out}")
+    return 0
+
+
+def _inspect(parsed: argparse.Namespace) -> int:
+    from attmask.api import inspect
+    from attmask.audit.table import render
+
+    audit = inspect(parsed.data, recipe=parsed.recipe, max_images=parsed.max_images)
+    if parsed.json:
+        print(json.dumps(audit.to_dict(), indent=2))
+    else:
+        print(render(audit, width=min(100, shutil.get_terminal_size().columns)), end="")
     return 0
 
 

@@ -1,0 +1,76 @@
+"""What an audit holds.
+
+As JSON its keys are the fields of `Audit` and of what they hold:
+
+    data                   what was inspected
+    images                 train, val (null without one), examined, all_examined
+    classes                null without labels; count, largest, largest_images, smallest,
+                           smallest_images, with_one_image (names)
+    sizes                  width, height, short_side, aspect: each min, q05, median, q95, max
+    kinds                  formats, modes, channels, bits: {name: pictures}; colourless
+    unreadable             [{place, reason}]
+    duplicates             exact, near: groups of places; exact_surplus, near_surplus, flat
+    leakage                null without val; exact, near: [{val, train}]
+    pixels                 channels, mean, std (0..1)
+    decode                 full_per_second, small_per_second (shrunk), timed (pictures)
+    machine                device, cores, workers
+    recipe, recipe_reason  the advice
+    settings               [{setting, value, reason, changes}]
+    command                what to type
+    timing                 null where it could not be measured; the fields of `Timing`
+    warnings               sentences
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from attmask.audit.advice import Advice, Machine
+from attmask.audit.likeness import Duplicates, Leakage
+from attmask.audit.summary import Classes, DecodeSpeed, Kinds, Pixels, Sizes
+from attmask.audit.timing import Timing
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many images there are, and how many of them were looked at."""
+
+    train: int
+    val: int | None
+    examined: int
+    all_examined: bool
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A picture that cannot be read, and why."""
+
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an inspection found and advises."""
+
+    data: str
+    images: Counts
+    classes: Classes | None
+    sizes: Sizes
+    kinds: Kinds
+    unreadable: tuple[Unreadable, ...]
+    duplicates: Duplicates
+    leakage: Leakage | None
+    pixels: Pixels
+    decode: DecodeSpeed
+    machine: Machine
+    recipe: str
+    recipe_reason: str
+    settings: tuple[Advice, ...]
+    command: str
+    timing: Timing | None
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values under the keys that the module names, ready for JSON."""
+        return dataclasses.asdict(self)

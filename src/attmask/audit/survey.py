@@ -1,0 +1,134 @@
+"""One pass over the pictures with worker processes, each file read once."""
+
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import torch
+from jaxtyping import Int64
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch.utils.data import DataLoader, Dataset
+
+from attmask.audit.facts import PictureFacts, examine
+from attmask.data.source import Images, Source
+from attmask.data.sources import DataConfig
+from attmask.errors import UserError
+from attmask.hardware import cores
+
+_CHUNK = 16
+_TIMED = 64  # pictures of a split that are decoded again, to time it
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found, picture by picture, in file order."""
+
+    train: list[PictureFacts]
+    val: list[PictureFacts]
+
+
+@dataclass(frozen=True)
+class _Chunks(Dataset[list[PictureFacts]]):
+    """Some pictures of a source, a few at a time."""
+
+    source: Source
+    chosen: Int64[np.ndarray, " n"]
+    timed: frozenset[int]
+    config: DataConfig
+
+    def __len__(self) -> int:
+        return -(-len(self.chosen) // _CHUNK)
+
+    def __getitem__(self, chunk: int) -> list[PictureFacts]:
+        indices = self.chosen[chunk * _CHUNK : (chunk + 1) * _CHUNK].tolist()
+        return [
+            examine(self.source, index, self.config, timed=index in self.timed) for index in indices
+        ]
+
+
+def survey(
+    images: Images, config: DataConfig, *, max_images: int, workers: int | None = None
+) -> Survey:
+    """Examine at most `max_images` pictures, evenly spread over train and val by their sizes."""
+    if max_images < 1:
+        raise UserError(f"max_images is {max_images}; it must be at least 1")
+    parts = [images.train, *([images.val] if images.val is not None else [])]
+    total = sum(map(len, parts))
+    chosen = [
+        spread_evenly(len(part), max(1, round(len(part) * min(1.0, max_images / total))))
+        for part in parts
+    ]
+    found: list[list[PictureFacts]] = [[] for _ in parts]
+    with _progress() as progress:
+        task = progress.add_task("reading pictures", total=sum(map(len, chosen)))
+        for part, indices, facts in zip(parts, chosen, found, strict=True):
+            timed = indices[spread_evenly(len(indices), min(_TIMED, len(indices)))]
+            chunks = _Chunks(part, indices, frozenset(timed.tolist()), config)
+            for chunk in _read(chunks, _workers(workers, len(chunks))):
+                facts += chunk
+                progress.advance(task, len(chunk))
+    return Survey(found[0], found[1] if len(found) > 1 else [])
+
+
+def spread_evenly(images: int, count: int) -> Int64[np.ndarray, " count"]:
+    """`count` of `images` indices, in order, as far from one another as can be."""
+    return np.arange(count, dtype=np.int64) * images // max(count, 1)
+
+
+def _read(chunks: _Chunks, workers: int) -> Iterator[list[PictureFacts]]:
+    loader: DataLoader[list[PictureFacts]] = DataLoader(
+        chunks,
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        worker_init_fn=_start_worker,
+        generator=torch.Generator(),
+    )
+    done = 0
+    try:
+        for chunk in loader:
+            yield chunk
+            done += len(chunk)
+    except RuntimeError as fault:
+        if "DataLoader worker" not in str(fault):
+            raise
+        place = chunks.source.place(int(chunks.chosen[done]))
+        raise UserError(
+            f"a process that reads pictures died at {place} or one of the next ones, of a broken "
+            f"file or for want of memory; try --max-images with fewer, or look at these files"
+        ) from fault
+
+
+def _as_it_is(chunk: list[PictureFacts]) -> list[PictureFacts]:
+    return chunk
+
+
+def _start_worker(_: int) -> None:
+    """One thread a worker; Ctrl-C is for the main process, which ends its workers itself."""
+    torch.set_num_threads(1)
+    cv2.setNumThreads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _workers(asked: int | None, chunks: int) -> int:
+    """As asked, or one a core; none where there is too little to share out."""
+    if asked is not None:
+        return asked
+    return min(16, cores(), chunks // 4)
+
+
+def _progress() -> Progress:
+    """A bar on a terminal, nothing in a pipe; on stderr, because the result goes to stdout."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

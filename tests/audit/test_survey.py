@@ -1,0 +1,100 @@
+"""The pass over the files: each picture once, in order, with any number of workers."""
+
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from attmask.audit.facts import PictureFacts
+from attmask.audit.survey import spread_evenly, survey
+from attmask.data.source import Images, Raw, everything
+from attmask.data.sources import DataConfig
+from attmask.errors import UserError
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Pictures of one value each; reading the deadly one kills the process."""
+
+    count: int
+    deadly: int = -1
+
+    def __len__(self) -> int:
+        return self.count
+
+    def name(self, row: int) -> str:
+        return f"picture {row}"
+
+    def read(self, row: int) -> Raw:
+        if row == self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return np.full((8, 8), row % 256, dtype=np.uint8)
+
+    @property
+    def shards(self) -> Sequence[int]:
+        return ()
+
+
+def images(train: int, val: int = 0, deadly: int = -1) -> Images:
+    held = everything(Path("val"), Numbered(val)) if val else None
+    return Images(everything(Path("train"), Numbered(train, deadly)), held)
+
+
+def without_speed(facts: list[PictureFacts]) -> list[object]:
+    return [(f.place, f.digest, f.fault, f.looks and f.looks.mean) for f in facts]
+
+
+def test_any_number_of_workers_finds_the_same_in_file_order() -> None:
+    one, two = (
+        survey(images(100, 30), DataConfig(), max_images=1000, workers=workers)
+        for workers in (0, 2)
+    )
+    assert without_speed(one.train) == without_speed(two.train)
+    assert without_speed(one.val) == without_speed(two.val)
+    assert [f.place for f in one.train] == [f"train/picture {row}" for row in range(100)]
+    assert [f.place for f in one.val] == [f"val/picture {row}" for row in range(30)]
+
+
+@example(60, 1, 1)
+@settings(max_examples=20)
+@given(st.integers(1, 60), st.integers(0, 20), st.integers(1, 100))
+def test_no_more_are_examined_than_asked_for_but_some_of_each_split(
+    train: int, val: int, most: int
+) -> None:
+    found = survey(images(train, val), DataConfig(), max_images=most, workers=0)
+    assert len(found.train) + len(found.val) <= max(most + 1, 2)
+    assert len(found.train) >= 1
+    assert len(found.val) >= min(val, 1)
+    if most >= train + val:
+        assert (len(found.train), len(found.val)) == (train, val)
+
+
+@given(st.integers(1, 500), st.data())
+def test_what_is_examined_is_evenly_spread(total: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, total))
+    chosen = spread_evenly(total, count)
+    gaps = np.diff([*chosen, total])
+    assert (chosen[0], len(set(chosen.tolist()))) == (0, count)
+    assert gaps.max() - gaps.min() <= 1
+
+
+def test_decoding_is_timed_on_some_of_many() -> None:
+    found = survey(images(300), DataConfig(), max_images=1000, workers=0)
+    timed = [facts for facts in found.train if facts.looks and facts.looks.speed]
+    assert len(timed) == 64
+
+
+def test_a_worker_that_dies_of_a_picture_is_a_line_that_says_where() -> None:
+    with pytest.raises(UserError, match=r"died at train/picture \d+ or one of the next ones"):
+        survey(images(200, deadly=40), DataConfig(), max_images=1000, workers=1)
+
+
+def test_less_than_one_picture_is_refused() -> None:
+    with pytest.raises(UserError, match="max_images is 0; it must be at least 1"):
+        survey(images(3), DataConfig(), max_images=0)
