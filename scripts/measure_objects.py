@@ -32,8 +32,7 @@ def main() -> None:
             backbone,
             images.val or images.train,
             image_size=config.views.global_size,
-            mean=config.data.mean,
-            std=config.data.std,
+            data=config.data,
             ratio=asked.ratio,
         ).as_metrics()
         for name, backbone in networks.items()

@@ -35,6 +35,12 @@ def test_pretrain_does_what_the_command_does(scenes: Path, tmp_path: Path, run: 
     assert (out / "config.yaml").read_text() == (run / "config.yaml").read_text()
 
 
+def test_a_run_keeps_an_index_of_its_images_and_goes_on_with_it(scenes: Path, run: Path) -> None:
+    for _ in range(2):  # images that were made a moment ago are indexed by the second start
+        assert pretrain(scenes, recipe="tiny", out=run, overrides=SHORT).finished
+        assert (run / "index.npz").is_file()
+
+
 def test_a_recipe_may_be_a_file_or_a_config_and_overrides_a_mapping(
     scenes: Path, tmp_path: Path, run: Path
 ) -> None:

@@ -70,6 +70,11 @@ VARIED = {
 # All else that changes a result: what appendix B and the reference implementation set alike for
 # all rows of the paper, with our seed and number format.
 ALIKE = {
+    "data.bits": "null",
+    "data.max_megapixels": "180.0",
+    "data.order": "shuffled",
+    "data.percent": "null",
+    "views.colours_on": "workers",
     "backbone.name": "vit_small_patch16_224",
     "backbone.patch_size": "16",
     "backbone.width": "null",

@@ -3,17 +3,20 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from attmask.config import PretrainConfig, from_yaml, override
-from attmask.data.sources import Source
+from attmask.data.source import Source
+from attmask.data.stores.files import Files
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
 from attmask.run import RunFolder
+from tests.sources import of_files
 
 TINY = load_recipe("tiny")
-IMAGES = Source(Path("images"), (Path("a/1.png"), Path("b/2.png")), (0, 1), ("a", "b"))
+IMAGES = of_files(Path("images"), ("a/1.png", "b/2.png"), (0, 1), ("a", "b"))
 
 
 def folder(path: Path, config: PretrainConfig = TINY, images: Source = IMAGES) -> RunFolder:
@@ -61,9 +64,9 @@ def test_operational_settings_may_change(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "complaint"),
     [
-        (replace(IMAGES, paths=IMAGES.paths[:1], labels=(0,)), "a run on 2 images, these are 1"),
-        (replace(IMAGES, paths=(Path("a/1.png"), Path("b/3.png"))), "2 images of other names"),
-        (replace(IMAGES, labels=(1, 0)), "2 images of other names or classes"),
+        (IMAGES.subset([0]), "a run on 2 images, these are 1"),
+        (replace(IMAGES, store=Files(Path(), ("a/1.png", "b/3.png"))), "2 images of other names"),
+        (replace(IMAGES, labels=np.array([1, 0])), "2 images of other names or classes"),
         (replace(IMAGES, labels=None, classes=()), "2 images of other names or classes"),
     ],
 )

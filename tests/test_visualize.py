@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from attmask.data.sources import Source, open_images
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig, open_images
 from attmask.data.synthetic import write_folder
 from attmask.errors import UserError
 from attmask.evaluation.objects import strategy_masks
@@ -20,7 +21,7 @@ from attmask.visualize import (
     top_mass,
 )
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+DATA = DataConfig()
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,7 @@ def test_even_attention_makes_an_even_map() -> None:
 def test_pictures_are_saved_in_sheets(backbone: Backbone, source: Source, tmp_path: Path) -> None:
     out = tmp_path / "new" / "pictures"
     files = save_attention_pictures(
-        backbone, source, [0, 3, 4, 7, 9], out, image_size=48, mean=MEAN, std=STD, rows=2
+        backbone, source, [0, 3, 4, 7, 9], out, image_size=48, data=DATA, rows=2
     )
     assert [file.name for file in files] == [f"attention_{n}.png" for n in (1, 2, 3)]
     heights = []
@@ -133,7 +134,7 @@ def test_the_same_network_draws_the_same_picture(
 ) -> None:
     first, again = (
         save_attention_pictures(
-            backbone, source, [2, 5], tmp_path / name, image_size=48, mean=MEAN, std=STD
+            backbone, source, [2, 5], tmp_path / name, image_size=48, data=DATA
         )[0].read_bytes()
         for name in ("first", "again")
     )
@@ -145,6 +146,4 @@ def test_images_that_are_not_there_are_refused(
     backbone: Backbone, source: Source, tmp_path: Path, indices: list[int]
 ) -> None:
     with pytest.raises(UserError, match="use indices from 0 to 9"):
-        save_attention_pictures(
-            backbone, source, indices, tmp_path, image_size=48, mean=MEAN, std=STD
-        )
+        save_attention_pictures(backbone, source, indices, tmp_path, image_size=48, data=DATA)

@@ -74,8 +74,7 @@ class Demo:
             range(0, len(val), max(1, len(val) // PICTURES))[:PICTURES],
             self.out / "pictures",
             image_size=config.views.global_size,
-            mean=config.data.mean,
-            std=config.data.std,
+            data=config.data,
         )
         return DemoReport(
             images=self.out / "images",

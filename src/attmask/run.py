@@ -11,7 +11,7 @@ from torch import Tensor
 from attmask import checkpoint, distributed
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, differences, from_yaml, to_yaml
-from attmask.data.sources import Source
+from attmask.data.source import Source
 from attmask.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ class RunFolder:
         self.path = path
         self.config = config
         self.images = len(source)
-        self.fingerprint = _fingerprint(source)
+        self.fingerprint = fingerprint(source)
 
     def take_up(self) -> Checkpoint | None:
         """The newest checkpoint of this run, or none where it begins; settings are written."""
@@ -94,10 +94,11 @@ class RunFolder:
             ) from fault
 
 
-def _fingerprint(source: Source) -> str:
+def fingerprint(source: Source) -> str:
     """What the order of images and so every batch depends on: the names and the classes."""
     digest = hashlib.sha256()
-    labels = source.labels or [-1] * len(source)
-    for path, label in zip(source.paths, labels, strict=True):
-        digest.update(f"{path.as_posix()}\t{label}\n".encode(errors="surrogateescape"))
+    labels = source.labels
+    for index in range(len(source)):
+        label = -1 if labels is None else int(labels[index])
+        digest.update(f"{source.name(index)}\t{label}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()

@@ -14,7 +14,9 @@ from attmask import distributed
 from attmask.config import PretrainConfig
 from attmask.data.decode import check_readable
 from attmask.data.loader import Loader
-from attmask.data.sources import Source
+from attmask.data.quarantine import Quarantine
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
 from attmask.data.views import Views
 from attmask.distill import Distiller, Losses
 from attmask.errors import UserError
@@ -104,9 +106,12 @@ def build_distiller(config: PretrainConfig) -> Distiller:
     )
 
 
-def _first_of_each_class(source: Source, count: int | None) -> Source:
-    """The subset that a recipe (20 % of ImageNet) asks for; images without labels all stay."""
-    if count is None:
+def _subset(source: Source, data: DataConfig) -> Source:
+    """The images that a recipe (20 % of ImageNet) asks for; without labels, a number of each class
+    cannot be taken and all stay."""
+    if data.percent is not None:
+        return source.first_percent(data.percent)
+    if (count := data.per_class) is None:
         return source
     if source.labels is None:
         log.warning(
@@ -129,17 +134,19 @@ class Trainer:
         self.precision = Precision.choose(config.train.precision, self.device)
         if config.train.threads is not None:
             torch.set_num_threads(config.train.threads)
-        source = _first_of_each_class(source, config.data.per_class)
-        check_readable(source, config.data.channels)
+        source = _subset(source, config.data)
+        check_readable(source, config.data)
         asked = config.train.workers
         self.workers = default_workers() if asked is None else asked
+        listed = run if distributed.is_main() else None
         self.loader = Loader(
             source,
+            config.data,
             config.views,
-            channels=config.data.channels,
             batch_size=config.train.batch_size,
             seed=config.seed,
             workers=self.workers,
+            quarantine=Quarantine(listed, len(source), config.data.unreadable_limit),
             rank=distributed.rank(),
             world=distributed.world_size(),
         )
@@ -221,6 +228,8 @@ class Trainer:
                 with suppress(UserError):  # nothing is lost but what cannot be saved
                     self.save()
                 raise
+            finally:
+                self.loader.close()
             self.save()
         return Outcome(self.run, self.step, total)
 
@@ -247,7 +256,7 @@ class Trainer:
 
     def _views(self, epoch: int, done: int) -> Iterator[Views]:
         for batch in self.loader.epoch(epoch, done):
-            yield batch.views.to(self.device).normalise(self.config.data.mean, self.config.data.std)
+            yield batch.on(self.device).normalise(self.config.data.mean, self.config.data.std)
 
     def _one_step(self, views: Views, monitor: Monitor) -> None:
         config, now = self.config, self.schedules.at(self.step)
@@ -293,6 +302,7 @@ class Trainer:
                 "schedule/patch_temperature": now.patch_temperature,
                 "speed/images_per_second": images_per_second,
                 "speed/waiting_share": waiting,
+                "data/unreadable": self.loader.quarantine.count,
             },
         )
         monitor.progress(self.step, means["total"], images_per_second, waiting)

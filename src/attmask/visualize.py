@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from attmask.data.sources import Source
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.features import Autocast, frozen, normalise, read_crop, read_in_order
 from attmask.evaluation.objects import strategy_masks
@@ -163,8 +164,7 @@ def save_attention_pictures(
     out: Path,
     *,
     image_size: int,
-    mean: Sequence[float],
-    std: Sequence[float],
+    data: DataConfig,
     ratio: float = 0.3,
     seed: int = 0,
     rows: int = 8,
@@ -178,12 +178,12 @@ def save_attention_pictures(
             f"use indices from 0 to {len(source) - 1}"
         )
     grid = backbone.grid(image_size, image_size)
-    read = partial(read_crop, source, image_size, backbone.channels)
+    read = partial(read_crop, source, image_size, data)
     out.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
     with frozen(backbone):
         for (crops,) in read_in_order(read, indices, batch_size=rows):
-            images = normalise(crops.to(backbone.device), mean, std)
+            images = normalise(crops.to(backbone.device), data.mean, data.std)
             with autocast():
                 heads = backbone.attention_heads(images).float().cpu()
             attention = heads.mean(dim=1)

@@ -10,7 +10,8 @@ from torch import Tensor
 from torchvision import transforms
 
 from attmask.data.decode import decode
-from attmask.data.sources import Source, open_images
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig, open_images
 from attmask.errors import UserError
 from attmask.evaluation.features import (
     CachedCrops,
@@ -23,8 +24,9 @@ from attmask.evaluation.features import (
     spread_evenly,
 )
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
+from tests.sources import of_files
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+DATA = DataConfig()
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +84,15 @@ def test_pixels_come_channels_first(channels: int) -> None:
 
 def test_normalised_pixels_equal_torchvisions() -> None:
     crops = torch.randint(0, 256, (2, 3, 4, 4), dtype=torch.uint8)
-    expected = transforms.Normalize(MEAN, STD)(crops / 255)
-    torch.testing.assert_close(normalise(crops, MEAN, STD), expected)
+    expected = transforms.Normalize(DATA.mean, DATA.std)(crops / 255)
+    torch.testing.assert_close(normalise(crops, DATA.mean, DATA.std), expected)
     one = normalise(crops, (0.5,), (0.25,))
     torch.testing.assert_close(one, (crops / 255 - 0.5) / 0.25)
 
 
 def test_two_means_for_three_channels_are_refused() -> None:
     with pytest.raises(UserError, match="2 means and 3 deviations for images of 3 channels"):
-        normalise(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), (0.5, 0.5), STD)
+        normalise(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), (0.5, 0.5), DATA.std)
 
 
 @given(
@@ -123,8 +125,7 @@ def test_features_are_the_class_tokens_in_the_order_of_the_source(
         backbone,
         source,
         image_size=32,
-        mean=MEAN,
-        std=STD,
+        data=DATA,
         batch_size=batch_size,
         workers=workers,
     )
@@ -139,20 +140,20 @@ def one_by_one(backbone: Backbone, source: Source) -> Tensor:
             transforms.Resize(37, interpolation=transforms.InterpolationMode.BICUBIC),
             transforms.CenterCrop(32),
             transforms.ToTensor(),
-            transforms.Normalize(MEAN, STD),
+            transforms.Normalize(DATA.mean, DATA.std),
         ]
     )
-    images = (prepare(decode(source.path(i), 3)) for i in range(len(source)))
+    images = (prepare(Image.fromarray(decode(source, i, DATA))) for i in range(len(source)))
     with frozen(backbone):
         return torch.cat([backbone(image[None]).cls for image in images]).clone()
 
 
 def test_cached_crops_give_the_same_features(backbone: Backbone, source: Source) -> None:
-    crops = CachedCrops(source, 32, 3)
+    crops = CachedCrops(source, 32, DATA)
     assert crops.images.dtype == torch.uint8
     assert crops.images.shape == (17, 3, 32, 32)
-    cached = extract_cached(backbone, crops, mean=MEAN, std=STD, batch_size=5)
-    direct = extract(backbone, source, image_size=32, mean=MEAN, std=STD)
+    cached = extract_cached(backbone, crops, data=DATA, batch_size=5)
+    direct = extract(backbone, source, image_size=32, data=DATA)
     torch.testing.assert_close(cached.cls, direct.cls, atol=1e-5, rtol=1e-5)
     assert cached.labels is not None
     assert direct.labels is not None
@@ -160,7 +161,8 @@ def test_cached_crops_give_the_same_features(backbone: Backbone, source: Source)
 
 
 def test_limited_crops_are_those_of_the_chosen_images(source: Source) -> None:
-    everything, some = CachedCrops(source, 16, 1), CachedCrops(source, 16, 1, max_images=6)
+    grey = DataConfig(channels=1)
+    everything, some = CachedCrops(source, 16, grey), CachedCrops(source, 16, grey, max_images=6)
     assert some.labels is not None
     assert some.labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert len(some) == 6
@@ -172,7 +174,7 @@ def test_images_without_labels_have_features_without_labels(
 ) -> None:
     Image.new("RGB", (40, 50)).save(tmp_path / "a.png")
     source = open_images(tmp_path).train
-    features = extract(backbone, source, image_size=32, mean=MEAN, std=STD)
+    features = extract(backbone, source, image_size=32, data=DATA)
     assert features.labels is None
     assert features.cls.shape == (1, backbone.width)
 
@@ -184,7 +186,7 @@ def test_extraction_leaves_modes_gradients_and_random_numbers_as_they_were(
     backbone.vit.norm.eval()
     modes = [module.training for module in backbone.modules()]
     before = torch.get_rng_state()
-    features = extract(backbone, source, image_size=32, mean=MEAN, std=STD, workers=1)
+    features = extract(backbone, source, image_size=32, data=DATA, workers=1)
     assert [module.training for module in backbone.modules()] == modes
     assert torch.equal(torch.get_rng_state(), before)
     assert not features.cls.requires_grad
@@ -193,13 +195,12 @@ def test_extraction_leaves_modes_gradients_and_random_numbers_as_they_were(
 
 
 def test_features_are_fp32_in_mixed_precision(backbone: Backbone, source: Source) -> None:
-    full = extract(backbone, source, image_size=32, mean=MEAN, std=STD)
+    full = extract(backbone, source, image_size=32, data=DATA)
     mixed = extract(
         backbone,
         source,
         image_size=32,
-        mean=MEAN,
-        std=STD,
+        data=DATA,
         autocast=lambda: torch.autocast("cpu", torch.bfloat16),
     )
     assert mixed.cls.dtype == torch.float32
@@ -211,15 +212,15 @@ def test_features_are_fp32_in_mixed_precision(backbone: Backbone, source: Source
 def test_an_unreadable_image_is_one_clear_line(
     backbone: Backbone, source: Source, workers: int
 ) -> None:
-    source.path(6).write_bytes(b"no picture")
+    Path(source.place(6)).write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"bee.01\.png") as raised:
-        extract(backbone, source, image_size=32, mean=MEAN, std=STD, workers=workers)
+        extract(backbone, source, image_size=32, data=DATA, workers=workers)
     assert "\n" not in str(raised.value)
 
 
 def test_an_empty_source_is_refused(backbone: Backbone, tmp_path: Path) -> None:
-    empty = Source(tmp_path, ())
+    empty = of_files(tmp_path, ())
     with pytest.raises(UserError, match="no images"):
-        extract(backbone, empty, image_size=32, mean=MEAN, std=STD)
+        extract(backbone, empty, image_size=32, data=DATA)
     with pytest.raises(UserError, match="no images"):
-        CachedCrops(empty, 32, 3)
+        CachedCrops(empty, 32, DATA)

@@ -10,7 +10,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 from torch.nn import functional
 
-from attmask.data.sources import open_images
+from attmask.data.sources import DataConfig, open_images
 from attmask.errors import UserError
 from attmask.evaluation import knn
 from attmask.evaluation.features import CachedCrops, Features
@@ -137,7 +137,7 @@ def cached(folder: Path, pictures: dict[str, list[Tensor]]) -> CachedCrops:
         (folder / name).mkdir(parents=True)
         for i, pixels in enumerate(images):
             Image.fromarray(pixels.numpy()).save(folder / name / f"{i}.png")
-    return CachedCrops(open_images(folder).train, 16, 3)
+    return CachedCrops(open_images(folder).train, 16, DataConfig())
 
 
 def tinted(red: int, green: int, blue: int, seed: int) -> Tensor:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from attmask.data.decode import decode
-from attmask.data.sources import Source, open_images
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig, open_images
 from attmask.data.synthetic import write_folder
 from attmask.errors import UserError
 from attmask.evaluation.objects import (
@@ -29,7 +29,7 @@ from attmask.evaluation.objects import (
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from tests import real_data
 
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+DATA = DataConfig()
 PETS = real_data.FOLDER / "pets160"
 
 
@@ -59,8 +59,7 @@ def measure(
         backbone,
         source,
         image_size=32,
-        mean=MEAN,
-        std=STD,
+        data=DATA,
         batch_size=batch_size,
         workers=workers,
         max_images=max_images,
@@ -143,14 +142,14 @@ def test_masks_do_not_depend_on_how_images_are_batched() -> None:
 def test_any_value_but_zero_in_a_mask_is_object(tmp_path: Path) -> None:
     mask = np.array([[0, 1], [255, 0]], np.uint8).repeat(20, 0).repeat(20, 1)
     source = write_pair(tmp_path, "masks", mask)
-    region = ObjectMasks(source).region(0, decode(source.path(0), 3))
+    region = ObjectMasks(source).region(0, (40, 40))
     assert np.array_equal(np.asarray(region), np.where(mask, OBJECT, BACKGROUND))
 
 
 def test_a_trimap_knows_object_background_and_border(tmp_path: Path) -> None:
     trimap = np.array([[1, 2], [3, 1]], np.uint8).repeat(20, 0).repeat(20, 1)
     source = write_pair(tmp_path, "trimaps", trimap)
-    region = ObjectMasks(source).region(0, decode(source.path(0), 3))
+    region = ObjectMasks(source).region(0, (40, 40))
     expected = np.array([[OBJECT, BACKGROUND], [UNKNOWN, OBJECT]]).repeat(20, 0).repeat(20, 1)
     assert np.array_equal(np.asarray(region), expected)
 
@@ -160,7 +159,7 @@ def test_image_and_mask_are_cropped_alike(tmp_path: Path) -> None:
     mask[30:70, 50:100] = 255
     white_object = mask[..., None].repeat(3, 2)
     source = write_pair(tmp_path, "masks", mask, white_object)
-    crop, region = read_scene(ObjectMasks(source), 48, 3, 0)
+    crop, region = read_scene(ObjectMasks(source), 48, DATA, 0)
     different = (crop[0] > 127) != (region == OBJECT)
     assert region.shape == (48, 48)
     assert int(different.sum()) == 0
@@ -170,7 +169,7 @@ def test_a_mask_of_another_size_than_its_image_is_refused(tmp_path: Path) -> Non
     image = np.zeros((40, 44, 3), np.uint8)
     source = write_pair(tmp_path, "masks", np.ones((40, 40), np.uint8), image)
     with pytest.raises(UserError, match="40 x 40 pixels, its image 44 x 40"):
-        read_scene(ObjectMasks(source), 32, 3, 0)
+        read_scene(ObjectMasks(source), 32, DATA, 0)
 
 
 def test_images_without_known_objects_are_refused(backbone: Backbone, tmp_path: Path) -> None:
@@ -206,7 +205,7 @@ def test_the_report_agrees_with_the_images_measured_one_by_one(
 ) -> None:
     report = measure(backbone, scenes)
     masks = ObjectMasks(scenes)
-    regions = torch.stack([read_scene(masks, 32, 3, i)[1] for i in range(len(scenes))])
+    regions = torch.stack([read_scene(masks, 32, DATA, i)[1] for i in range(len(scenes))])
     coverage = patch_coverage(regions, 8)
     assert report.object_area == pytest.approx(float(coverage.object.mean()), rel=1e-5)
     assert report.patches_hidden["high"] == report.patches_hidden["random"] == 4 / 16

@@ -3,12 +3,15 @@
 import logging
 import shutil
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from attmask.data.sources import DataConfig, Images, Source, open_images
+from attmask.data.source import Images, everything
+from attmask.data.sources import DataConfig, open_images
 from attmask.evaluation.features import CachedCrops, extract
 from attmask.evaluation.knn import knn_accuracy
 from attmask.evaluation.objects import measure_objects
@@ -39,13 +42,12 @@ def test_it_measures_what_the_evaluations_measure(scenes: Path, backbone: Backbo
     assert images.val is not None
     numbers = online(images)(backbone, nullcontext)
     bank, queries = (
-        extract(backbone, source, image_size=32, mean=DATA.mean, std=DATA.std)
-        for source in (images.train, images.val)
+        extract(backbone, source, image_size=32, data=DATA) for source in (images.train, images.val)
     )
     accuracy = knn_accuracy(bank, queries, k=20, classes=10)
     assert numbers["knn/top1"] == accuracy.top1
     assert numbers["knn/top5"] == accuracy.top5
-    report = measure_objects(backbone, images.val, image_size=32, mean=DATA.mean, std=DATA.std)
+    report = measure_objects(backbone, images.val, image_size=32, data=DATA)
     for name, value in report.as_metrics().items():
         assert numbers[name] == pytest.approx(value, abs=1e-6)
     assert names(numbers) == {"knn", "object"}
@@ -70,13 +72,13 @@ def test_without_labels_there_is_no_knn_and_without_masks_no_object(
     scenes: Path, tmp_path: Path, backbone: Backbone
 ) -> None:
     train = open_images(scenes).train
-    unlabelled = Images(Source(train.root, train.paths))
+    unlabelled = Images(everything(train.root, train.store))
     assert names(online(unlabelled)(backbone, nullcontext)) == {"object"}
     assert online(unlabelled).rivals() == {}
     shutil.copytree(scenes / "train", tmp_path / "elsewhere")
     apart = open_images(tmp_path / "elsewhere")
     assert names(online(apart)(backbone, nullcontext)) == {"knn"}
-    bare = Images(Source(apart.train.root, apart.train.paths))
+    bare = Images(everything(apart.train.root, apart.train.store))
     assert online(bare)(backbone, nullcontext) == {}
 
 
@@ -86,7 +88,7 @@ def test_one_class_or_one_image_a_class_is_nothing_to_ask_about(
     train = open_images(scenes).train
     single = train.first_per_class(1)
     assert names(online(Images(single))(backbone, nullcontext)) == {"object"}
-    alone = Source(train.root, train.paths, [0] * len(train), ("all",))
+    alone = replace(train, labels=np.zeros(len(train), dtype=np.int64), classes=("all",))
     assert names(online(Images(alone))(backbone, nullcontext)) == {"object"}
 
 
@@ -128,15 +130,15 @@ def test_a_file_that_cannot_be_read_is_left_out_and_named(
 ) -> None:
     shutil.copytree(scenes / "train", tmp_path / "train")
     source = open_images(tmp_path / "train").train
-    whole = CachedCrops(source, 32, 3)
-    source.path(7).write_bytes(b"no picture")
+    whole = CachedCrops(source, 32, DATA)
+    Path(source.place(7)).write_bytes(b"no picture")
     with caplog.at_level(logging.WARNING):
-        crops = CachedCrops(source, 32, 3)
+        crops = CachedCrops(source, 32, DATA)
     assert crops.indices == [i for i in range(48) if i != 7]
     assert torch.equal(crops.images, whole.images[crops.indices])
     assert crops.labels is not None
     assert whole.labels is not None
     assert torch.equal(crops.labels, whole.labels[crops.indices])
     (line,) = caplog.messages
-    assert f"1 of 48 images of {source.root} cannot be read, the first is {source.path(7)}" in line
+    assert f"1 of 48 images of {source.root} cannot be read, the first is {source.place(7)}" in line
     assert 0 <= online(Images(source))(backbone, nullcontext)["knn/top1"] <= 100

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from attmask.config import override
-from attmask.data.loader import Batch
+from attmask.data.batch import Batch
 from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.models.backbone import Backbone

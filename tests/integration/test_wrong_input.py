@@ -72,8 +72,8 @@ def pretrain(capsys: pytest.CaptureFixture[str], data: Path, out: Path, *overrid
             "there is no setting 'masking.ration'; did you mean masking.ratio",
         ),
         (
-            "data.channels=4",
-            "data.channels: images with 4 channels are not supported; use 3 or 1",
+            "data.channels=0",
+            "data.channels: images with 0 channels are impossible; use 3, 1 or more",
         ),
         (
             "train.batch_size=100",
@@ -147,7 +147,7 @@ def test_folders_without_a_readable_image_are_refused(
     assert said.startswith(f"no readable image in {data}: tried 2 of 2, the first: cannot read")
     assert "not a picture in a known format" in said
     assert pretrain(capsys, data / "b.jpg", out).startswith(f"{data / 'b.jpg'} is a file")
-    assert pretrain(capsys, tmp_path / ("x" * 300), out).endswith("give a folder of images")
+    assert pretrain(capsys, tmp_path / ("x" * 300), out).endswith("Hugging Face dataset on disk")
     assert not out.exists()
 
 
@@ -157,7 +157,23 @@ def test_images_that_cannot_be_read_do_not_stop_the_others(scenes: Path, tmp_pat
     for path in sorted(data.rglob("*.png"))[:5]:
         path.write_text("words")
     out = tmp_path / "run"
-    assert main(["pretrain", str(data), "--recipe", "tiny", "--out", str(out), *SHORT]) == 0
+    words = ["pretrain", str(data), "--recipe", "tiny", "--out", str(out), *SHORT]
+    assert main([*words, "data.unreadable_limit=0.2"]) == 0
+    assert len((out / "unreadable.tsv").read_text().splitlines()) == 5
+
+
+def test_too_many_unreadable_images_stop_a_run_that_a_higher_limit_lets_go_on(
+    scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = tmp_path / "data", tmp_path / "run"
+    shutil.copytree(scenes / "train", data)
+    for path in sorted(data.rglob("*.png"))[:5]:
+        path.write_text("words")
+    said = pretrain(capsys, data, out)
+    assert "of 48 images" in said
+    assert f"the list is {out / 'unreadable.tsv'}" in said
+    words = ["pretrain", str(data), "--recipe", "tiny", "--out", str(out), *SHORT]
+    assert main([*words, "data.unreadable_limit=0.2"]) == 0
 
 
 # Where it goes

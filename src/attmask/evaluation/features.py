@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from attmask.data.decode import UnreadableImageError, decode
-from attmask.data.sources import Source
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.models.backbone import Backbone
 
@@ -51,11 +52,17 @@ def as_tensor(image: Image.Image) -> UInt8[Tensor, "C H W"]:
     return torch.from_numpy(pixels.reshape(image.height, image.width, -1)).permute(2, 0, 1)
 
 
+def crop_pixels(pixels: UInt8[np.ndarray, "H W C"], size: int) -> UInt8[Tensor, "C size size"]:
+    """The centre crop of an image of any number of channels, channels first."""
+    planes = (Image.fromarray(np.ascontiguousarray(plane)) for plane in pixels.transpose(2, 0, 1))
+    return torch.cat([as_tensor(center_crop(plane, size)) for plane in planes])
+
+
 def read_crop(
-    source: Source, image_size: int, channels: int, index: int
+    source: Source, image_size: int, data: DataConfig, index: int
 ) -> tuple[UInt8[Tensor, "C H W"]]:
     """The 8-bit centre crop of one image of a source."""
-    return (as_tensor(center_crop(decode(source.path(index), channels), image_size)),)
+    return (crop_pixels(decode(source, index, data), image_size),)
 
 
 def normalise(
@@ -73,7 +80,9 @@ def normalise(
     return (crops.float() / 255 - centre) / spread
 
 
-def spread_evenly(labels: Sequence[int] | None, images: int, limit: int | None) -> list[int]:
+def spread_evenly(
+    labels: Sequence[int] | np.ndarray | None, images: int, limit: int | None
+) -> list[int]:
     """Indices of at most `limit` images, as equal in number per class and as evenly spaced in
     each class as can be; always the same ones, in ascending order."""
     if limit is None or limit >= images:
@@ -151,7 +160,7 @@ class CachedCrops:
         self,
         source: Source,
         image_size: int,
-        channels: int,
+        data: DataConfig,
         *,
         max_images: int | None = None,
         workers: int = 0,
@@ -159,7 +168,7 @@ class CachedCrops:
         self.indices = spread_evenly(source.labels, len(source), max_images)
         if not self.indices:
             raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
-        read = partial(_read_or_blank, source, image_size, channels)
+        read = partial(_read_or_blank, source, image_size, data)
         batches = read_in_order(read, self.indices, batch_size=256, workers=workers)
         crops, readable = (torch.cat(column) for column in zip(*batches, strict=True))
         self.images: UInt8[Tensor, "M C H W"] = crops[readable]
@@ -174,7 +183,7 @@ class CachedCrops:
         unread = [i for i, good in zip(self.indices, readable, strict=True) if not good]
         if unread:
             told = f"{len(unread)} of {len(readable)} images of {source.root} cannot be read"
-            told = f"{told}, the first is {source.path(unread[0])}"
+            told = f"{told}, the first is {source.place(unread[0])}"
             if len(unread) == len(readable):
                 raise UserError(f"{told}; check that these files are pictures")
             log.warning("%s; they are left out of the evaluation", told)
@@ -182,13 +191,13 @@ class CachedCrops:
 
 
 def _read_or_blank(
-    source: Source, image_size: int, channels: int, index: int
+    source: Source, image_size: int, data: DataConfig, index: int
 ) -> tuple[UInt8[Tensor, "C H W"], Bool[Tensor, ""]]:
     """A centre crop and that it is one, or black pixels and that it is none."""
     try:
-        return *read_crop(source, image_size, channels, index), torch.tensor(True)
+        return *read_crop(source, image_size, data, index), torch.tensor(True)
     except UnreadableImageError:
-        blank = torch.zeros(channels, image_size, image_size, dtype=torch.uint8)
+        blank = torch.zeros(data.channels, image_size, image_size, dtype=torch.uint8)
         return blank, torch.tensor(False)
 
 
@@ -214,14 +223,13 @@ def frozen(network: nn.Module) -> Iterator[None]:
 def _through_backbone(
     backbone: Backbone,
     batches: Iterable[Tensor],
-    mean: Sequence[float],
-    std: Sequence[float],
+    data: DataConfig,
     autocast: Autocast,
 ) -> Float[Tensor, "M D"]:
     rows: list[Tensor] = []
     with frozen(backbone):
         for crops in batches:
-            images = normalise(crops.to(backbone.device, non_blocking=True), mean, std)
+            images = normalise(crops.to(backbone.device, non_blocking=True), data.mean, data.std)
             with autocast():
                 cls = backbone.summary(images).cls
             rows.append(cls.float().cpu())
@@ -234,8 +242,7 @@ def extract(
     source: Source,
     *,
     image_size: int,
-    mean: Sequence[float],
-    std: Sequence[float],
+    data: DataConfig,
     batch_size: int = 64,
     workers: int = 0,
     autocast: Autocast = nullcontext,
@@ -244,10 +251,10 @@ def extract(
     if len(source) == 0:
         raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
     everything = range(len(source))
-    read = partial(read_crop, source, image_size, backbone.channels)
+    read = partial(read_crop, source, image_size, data)
     batches = read_in_order(read, everything, batch_size=batch_size, workers=workers)
     crops = (batch for (batch,) in batches)
-    cls = _through_backbone(backbone, crops, mean, std, autocast)
+    cls = _through_backbone(backbone, crops, data, autocast)
     return Features(cls=cls, labels=_labels(source, everything))
 
 
@@ -255,12 +262,11 @@ def extract_cached(
     backbone: Backbone,
     crops: CachedCrops,
     *,
-    mean: Sequence[float],
-    std: Sequence[float],
+    data: DataConfig,
     batch_size: int = 64,
     autocast: Autocast = nullcontext,
 ) -> Features:
     """The same as `extract` for crops that are already in memory."""
     batches = crops.images.split(batch_size)
-    cls = _through_backbone(backbone, batches, mean, std, autocast)
+    cls = _through_backbone(backbone, batches, data, autocast)
     return Features(cls=cls, labels=crops.labels)

@@ -1,6 +1,5 @@
 """Where the object is known: does attention fall on it, and how much of it does a mask hide?"""
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -13,12 +12,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from attmask.data.decode import decode
-from attmask.data.sources import Source
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.features import (
     Autocast,
     as_tensor,
     center_crop,
+    crop_pixels,
     frozen,
     normalise,
     read_in_order,
@@ -44,7 +45,10 @@ class ObjectMasks:
         folders = [root.parent / name / root.name for name in ("masks", "trimaps")]
         found = [folder for folder in folders if folder.is_dir()]
         self.files: dict[int, Path] = {}
-        for index, path in enumerate(source.paths):
+        for index in range(len(source) if found else 0):
+            path = Path(source.name(index))
+            if path.is_absolute():  # joined to a folder of masks it would still be the image
+                continue
             files = (folder / path.with_suffix(".png") for folder in found)
             if file := next((file for file in files if file.is_file()), None):
                 self.files[index] = file
@@ -53,7 +57,7 @@ class ObjectMasks:
     def __len__(self) -> int:
         return len(self.files)
 
-    def region(self, index: int, image: Image.Image) -> Image.Image:
+    def region(self, index: int, image_size_wh: tuple[int, int]) -> Image.Image:
         """BACKGROUND, OBJECT or UNKNOWN for each pixel of the whole image."""
         file = self.files[index]
         try:
@@ -62,10 +66,10 @@ class ObjectMasks:
                 pixels = as_tensor(values)[0]
         except (OSError, SyntaxError) as error:
             raise UserError(f"{file} cannot be read as a mask ({error}); make it again") from error
-        if (pixels.shape[1], pixels.shape[0]) != image.size:
+        if (pixels.shape[1], pixels.shape[0]) != image_size_wh:
             raise UserError(
                 f"{file} is {pixels.shape[1]} x {pixels.shape[0]} pixels, its image "
-                f"{image.width} x {image.height}; a mask must have the size of its image"
+                f"{image_size_wh[0]} x {image_size_wh[1]}; a mask must have the size of its image"
             )
         if file.is_relative_to(self.trimaps):
             pixels = torch.tensor(_REGION_OF_TRIMAP, dtype=torch.uint8)[pixels.clamp(max=3).long()]
@@ -165,13 +169,13 @@ class ObjectReport:
 
 
 def read_scene(
-    masks: ObjectMasks, image_size: int, channels: int, index: int
+    masks: ObjectMasks, image_size: int, data: DataConfig, index: int
 ) -> tuple[UInt8[Tensor, "C H W"], UInt8[Tensor, "H W"]]:
     """The centre crop of an image, and of its region in the same place."""
-    image = decode(masks.source.path(index), channels)
-    region = masks.region(index, image)
+    pixels = decode(masks.source, index, data)
+    region = masks.region(index, (pixels.shape[1], pixels.shape[0]))
     nearest = center_crop(region, image_size, Image.Resampling.NEAREST)
-    return as_tensor(center_crop(image, image_size)), as_tensor(nearest)[0]
+    return crop_pixels(pixels, image_size), as_tensor(nearest)[0]
 
 
 def measure_objects(
@@ -179,8 +183,7 @@ def measure_objects(
     source: Source,
     *,
     image_size: int,
-    mean: Sequence[float],
-    std: Sequence[float],
+    data: DataConfig,
     ratio: float = 0.3,
     seed: int = 0,
     max_images: int | None = None,
@@ -193,12 +196,12 @@ def measure_objects(
     with_mask = sorted(masks.files)
     labels = None if source.labels is None else [int(source.labels[i]) for i in with_mask]
     chosen = [with_mask[i] for i in spread_evenly(labels, len(with_mask), max_images)]
-    read = partial(read_scene, masks, image_size, backbone.channels)
+    read = partial(read_scene, masks, image_size, data)
     measured: dict[str, list[Tensor]] = {}
     done = 0
     with frozen(backbone):
         for crops, regions in read_in_order(read, chosen, batch_size=batch_size, workers=workers):
-            images = normalise(crops.to(backbone.device), mean, std)
+            images = normalise(crops.to(backbone.device), data.mean, data.std)
             with autocast():
                 attention = backbone.summary(images).attention
             batch = _measure(

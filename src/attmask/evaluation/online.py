@@ -3,7 +3,8 @@ masks exist."""
 
 import logging
 
-from attmask.data.sources import DataConfig, Images, Source
+from attmask.data.source import Images, Source
+from attmask.data.sources import DataConfig
 from attmask.evaluation.features import Autocast, CachedCrops, extract_cached
 from attmask.evaluation.knn import colour_features, knn_accuracy, pixel_features
 from attmask.evaluation.objects import ObjectMasks, measure_objects
@@ -33,7 +34,7 @@ class OnlineEvaluation:
         self.bank: CachedCrops | None = None
         self.objects = images.val or images.train
         self.has_objects = len(ObjectMasks(self.objects)) > 0
-        split = _bank_and_queries(images, data.per_class)
+        split = _bank_and_queries(images, data)
         if split is not None:
             bank, queries = split
             self.bank = self._crops(bank, monitor.knn_max_bank_images)
@@ -62,14 +63,7 @@ class OnlineEvaluation:
         if self.bank is None:
             return {}
         bank, queries = (
-            extract_cached(
-                backbone,
-                crops,
-                mean=self.data.mean,
-                std=self.data.std,
-                batch_size=256,
-                autocast=autocast,
-            )
+            extract_cached(backbone, crops, data=self.data, batch_size=256, autocast=autocast)
             for crops in (self.bank, self.queries)
         )
         accuracy = knn_accuracy(bank, queries, k=self.k, classes=self.classes)
@@ -82,8 +76,7 @@ class OnlineEvaluation:
             backbone,
             self.objects,
             image_size=self.image_size,
-            mean=self.data.mean,
-            std=self.data.std,
+            data=self.data,
             max_images=self.monitor.knn_max_query_images,
             workers=self.workers,
             autocast=autocast,
@@ -92,17 +85,19 @@ class OnlineEvaluation:
 
     def _crops(self, source: Source, most: int) -> CachedCrops:
         return CachedCrops(
-            source, self.image_size, self.data.channels, max_images=most, workers=self.workers
+            source, self.image_size, self.data, max_images=most, workers=self.workers
         )
 
 
-def _bank_and_queries(images: Images, per_class: int | None) -> tuple[Source, Source] | None:
+def _bank_and_queries(images: Images, data: DataConfig) -> tuple[Source, Source] | None:
     """Labelled images to look neighbours up in, and others to classify by them."""
     train = images.train
     if train.labels is None or len(train.classes) < 2:
         return None
-    if per_class is not None:
-        train = train.first_per_class(per_class)
+    if data.per_class is not None:
+        train = train.first_per_class(data.per_class)
+    elif data.percent is not None:
+        train = train.first_percent(data.percent)
     if images.val is not None and images.val.labels is not None:
         return train, images.val
     log.info("no val/ folder: online k-NN asks about %.0f %% of the training images", 100 * HOLDOUT)
