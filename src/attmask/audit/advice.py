@@ -120,11 +120,7 @@ def _channels(found: Findings, config: PretrainConfig) -> _Choice:
         1: "the pictures have no colours",
         3: "the pictures have colours",
     }.get(channels, f"most pictures have {channels} channels")
-    values: dict[str, Any] = {"data.channels": channels}
-    if channels not in (1, 3):
-        # No recipe can know the values of such channels, and those of colours do not fit.
-        values |= _measured(found.pixels)
-    return _Choice(values, reason)
+    return _Choice({"data.channels": channels}, reason)
 
 
 def _scaling(found: Findings, config: PretrainConfig) -> _Choice:
@@ -185,7 +181,8 @@ def _batch(found: Findings, config: PretrainConfig) -> _Choice:
     if smaller % config.train.accumulate:
         values["train.accumulate"] = math.gcd(smaller, config.train.accumulate)
     return _Choice(
-        values, f"{images:,} images give only {images // batch} batches of the recipe's {batch}"
+        values,
+        f"{images:,} images are only {images / batch:.1f} of the recipe's batches of {batch}",
     )
 
 
