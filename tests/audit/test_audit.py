@@ -12,7 +12,7 @@ from PIL import Image
 
 from attmask.audit import record
 from attmask.audit.audit import MAX_IMAGES, inspect_images
-from attmask.audit.record import Audit
+from attmask.audit.record import Audit, Unreadable
 from attmask.audit.table import render
 from attmask.audit.timing import Timing
 from attmask.audit.warn import warnings_of
@@ -91,8 +91,7 @@ def test_kinds_sizes_and_classes_are_those_of_the_files(audit: Audit) -> None:
 
 def test_warnings_say_it_in_sentences(audit: Audit) -> None:
     assert audit.warnings == (
-        "1 image of 24 cannot be read: above data.unreadable_limit=0.01, so a run would stop; "
-        "mend or remove them",
+        "1 image of 24 cannot be read: others will take their place",
         "1 image of val is also in train",
         "1 more of val looks like one in train",
         "17% of the images are copies or near copies of others: they weigh more in training than "
@@ -102,6 +101,24 @@ def test_warnings_say_it_in_sentences(audit: Audit) -> None:
         "the depth of the camera to scale all alike",
         "1 class has only one image: none is left to evaluate with",
     )
+
+
+def test_more_unreadable_images_than_a_run_allows_are_warned_of_as_such(audit: Audit) -> None:
+    two = replace(audit, unreadable=2 * audit.unreadable)
+    assert warnings_of(two, unreadable_limit=0.01, memory=None)[0] == (
+        "2 images of 24 cannot be read: above data.unreadable_limit=0.01, so a run would stop; "
+        "mend or remove them"
+    )
+    said = warnings_of(two, unreadable_limit=0.1, memory=None)[0]
+    assert said == "2 images of 24 cannot be read: others will take their place"
+
+
+def test_names_that_are_no_text_are_shown_as_escapes(audit: Audit) -> None:
+    odd = Unreadable(f"{audit.data}/bad\udcff\n.png", "the file is damaged")
+    text = render(replace(audit, unreadable=(odd,), command="attmask pretrain \udcff"))
+    assert text.encode().decode() == text
+    assert "bad\\udcff\\n.png (the file is damaged)" in text
+    assert text.endswith("attmask pretrain \\udcff\n")
 
 
 def test_a_part_of_the_images_is_said_to_be_a_part(planted: Path) -> None:
@@ -182,6 +199,8 @@ def test_what_a_run_costs_is_shown_and_warned_of(audit: Audit) -> None:
     assert "the network would wait for its data" in said
     assert "the run would take 3.7 days here; data.percent=81 would end it in 3" in said
     assert "the run needs 4.0 of 4.0 GiB of memory" in said
+    hardly = replace(audit, timing=replace(timing, run_seconds=72 * 3600 + 600.0))
+    assert "data.percent=99 " in " ".join(warnings_of(hardly, unreadable_limit=1.0, memory=None))
 
 
 def test_the_keys_of_the_json_are_those_that_are_documented(audit: Audit) -> None:

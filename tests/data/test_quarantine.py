@@ -84,7 +84,8 @@ def test_the_line_that_stops_a_run_says_how_many_which_where_and_what_to_do(
         "5 of 200 images (2.5%) cannot be read, more than data.unreadable_limit=0.02: "
         "/images/0.jpg, /images/1.jpg, /images/2.jpg, ...; "
         f"the list is {tmp_path / 'unreadable.tsv'}; "
-        "mend or remove them, or raise data.unreadable_limit"
+        "mend them or raise data.unreadable_limit to go on, "
+        "or remove them and choose another --out"
     )
     assert listed(tmp_path) == lines(*range(5)), "the list is there when the run stops"
 
@@ -93,6 +94,48 @@ def test_a_resumed_run_counts_what_was_unreadable_before(tmp_path: Path) -> None
     Quarantine(tmp_path, images=100, limit=0.02).add(lines(1, 2))
     with pytest.raises(UserError, match="3 of 100 images"):
         Quarantine(tmp_path, images=100, limit=0.02).add(lines(3))
+
+
+def stopped(folder: Path, limit: float = 0.02) -> None:
+    with pytest.raises(UserError, match="3 of 100 images"):
+        Quarantine(folder, images=100, limit=limit).add(lines(1, 2, 3))
+
+
+def test_a_run_that_stopped_stops_again_where_nothing_was_mended(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    again = Quarantine(tmp_path, images=100, limit=0.02)
+    again.add(lines(1, 2))
+    with pytest.raises(UserError, match="3 of 100 images"):
+        again.add(lines(2, 3))
+    assert listed(tmp_path) == lines(1, 2, 3)
+
+
+def test_a_run_that_stopped_goes_on_with_mended_files_and_counts_others(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    again = Quarantine(tmp_path, images=100, limit=0.02)
+    again.add(lines(2, 7))  # 1 and 3 were mended
+    assert again.count == 2
+    with pytest.raises(UserError, match=r"3 of 100 images .*: /images/2.jpg, /images/7.jpg, /im"):
+        again.add(lines(8))
+    assert listed(tmp_path) == lines(1, 2, 3, 7, 8)
+
+
+def test_a_run_that_stopped_goes_on_with_a_higher_limit(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    again = Quarantine(tmp_path, images=100, limit=0.04)
+    again.add(lines(1, 2, 3, 4))
+    assert again.count == 4
+
+
+def test_a_picture_counts_once_however_its_folder_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Quarantine(tmp_path, images=100, limit=1.0).add(["images/1.jpg\tthe file is damaged"])
+    again = Quarantine(tmp_path, images=100, limit=1.0)
+    again.add([f"{tmp_path}/images/1.jpg\tthe file is damaged"])
+    assert again.count == 1
+    assert listed(tmp_path) == [f"{tmp_path}/images/1.jpg\tthe file is damaged"]
 
 
 def test_the_first_ten_are_warned_of_singly_and_then_every_tenfold(

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from attmask.evaluation.features import (
     CachedCrops,
     as_tensor,
     center_crop,
+    crop_pixels,
     extract,
     extract_cached,
     frozen,
@@ -72,6 +74,26 @@ def test_a_photograph_for_224_is_resized_to_256() -> None:
     crop = np.asarray(center_crop(Image.fromarray(halves), 224))
     assert crop.shape == (224, 224, 3)
     assert np.array_equal(crop, halves[16:240, 144:368])
+
+
+@pytest.mark.parametrize("shape", [(2, 20_000), (20_000, 1)])
+def test_a_very_long_picture_is_not_resized_as_a_whole_for_its_middle(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[tuple[int, int]] = []
+    resize = Image.Image.resize
+
+    def noted(image: Image.Image, size: tuple[int, int], *others: Any) -> Image.Image:
+        sizes.append(size)
+        return resize(image, size, *others)
+
+    monkeypatch.setattr(Image.Image, "resize", noted)
+    position = np.linspace(0, 255, max(shape)).astype(np.uint8)
+    ramp = np.broadcast_to(position if shape[0] < shape[1] else position[:, None], shape)
+    crop = crop_pixels(ramp[:, :, None], 32).float()
+    assert crop.shape == (1, 32, 32)
+    assert (crop - 127.5).abs().max() <= 1
+    assert max(sizes[0]) <= 16 * min(sizes[0])
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -192,6 +192,16 @@ def test_images_without_object_pixels_are_left_out(backbone: Backbone, tmp_path:
     assert measure(backbone, source).images == 8
 
 
+def test_images_that_cannot_be_read_are_left_out(backbone: Backbone, tmp_path: Path) -> None:
+    write_folder(tmp_path, train=10, val=1, size=40, seed=0)
+    source = open_images(tmp_path).train
+    kept = measure(backbone, source.subset([0, 1, 2, 3, 4, 6, 7, 8, 9]))
+    Path(source.place(5)).write_bytes(b"no picture")
+    found = measure(backbone, source)
+    assert found.images == kept.images == 9
+    assert found.attention_on_object == pytest.approx(kept.attention_on_object, abs=1e-6)
+
+
 def test_the_report_does_not_depend_on_batches_or_workers(
     backbone: Backbone, scenes: Source
 ) -> None:

@@ -12,6 +12,7 @@ from rich.text import Text
 from attmask.audit.record import Audit
 from attmask.audit.summary import Spread
 from attmask.audit.timing import Timing
+from attmask.data.decode import one_line
 
 _SHOWN = 3  # names; all are in the JSON
 
@@ -32,7 +33,9 @@ def render(audit: Audit, width: int = 80) -> str:
         parts["Warnings"] = [("!", sentence) for sentence in audit.warnings]
     text = "\n\n".join(f"{title}\n{_rows(rows, width)}" for title, rows in parts.items())
     # In one line, however long: it is there to be copied.
-    return f"{text}\n\nRun\n  {audit.command}\n"
+    text = f"{text}\n\nRun\n  {audit.command}\n"
+    # Names may hold bytes that are no text, which a terminal does not take.
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _rows(rows: Iterable[Row], width: int) -> str:
@@ -95,7 +98,7 @@ def _pictures(audit: Audit) -> Iterator[Row]:
 def _faults(audit: Audit) -> Iterator[Row]:
     def short(place: str) -> str:
         inside = Path(place).is_relative_to(audit.data)
-        return str(Path(place).relative_to(audit.data)) if inside else place
+        return one_line(str(Path(place).relative_to(audit.data)) if inside else place)
 
     unreadable = [f"{short(fault.place)} ({fault.reason})" for fault in audit.unreadable]
     yield "unreadable", _some(unreadable, len(audit.unreadable))

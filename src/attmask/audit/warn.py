@@ -26,7 +26,7 @@ def warnings_of(audit: Audit, *, unreadable_limit: float, memory: int | None) ->
 
 def _about_files(audit: Audit, limit: float) -> Iterator[str]:
     count, examined = len(audit.unreadable), audit.images.examined
-    if count / examined > limit:
+    if count > max(1, limit * examined):  # as `Quarantine` has it: one is always allowed
         yield (
             f"{_images(count)} of {examined:,} cannot be read: above "
             f"data.unreadable_limit={limit:g}, so a run would stop; mend or remove them"
@@ -112,7 +112,7 @@ def _about_cost(audit: Audit, memory: int | None) -> Iterator[str]:
             "fewer views.local_crops make it faster"
         )
     if timing.run_seconds > _LONG_RUN:
-        percent = 100 * _LONG_RUN / timing.run_seconds
+        percent = min(99, 100 * _LONG_RUN / timing.run_seconds)
         yield (
             f"the run would take {timing.run_seconds / 86400:.1f} days here; "
             f"data.percent={percent:.2g} would end it in 3"

@@ -23,7 +23,7 @@ class UnreadableImageError(UserError):
     """A picture that could not be read: where it lies, and why in a few words."""
 
     def __init__(self, place: str, reason: str) -> None:
-        self.place, self.reason = _one_line(place), _one_line(reason)
+        self.place, self.reason = one_line(place), one_line(reason)
         super().__init__(f"cannot read {self.place}: {self.reason}")
 
     @property
@@ -108,6 +108,6 @@ def _reason(fault: Exception) -> str:
     return "the file ends too early" if "runcated" in str(fault) else "the file is damaged"
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Line breaks and other characters that do not print are written as escapes."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

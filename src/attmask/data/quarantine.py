@@ -18,7 +18,8 @@ _NAMED = 3
 class Quarantine:
     """The list of unreadable pictures, in the folder of a run where there is one.
 
-    Only the main process has one; a resumed run goes on with the list it finds. One unreadable
+    Only the main process has one; a resumed run goes on with the list it finds. Where that list
+    stopped the run, its pictures are taken for mended until they are met again. One unreadable
     picture is always allowed, however few there are.
     """
 
@@ -28,22 +29,35 @@ class Quarantine:
         self._limit = limit
         # In the order in which they were met, so that the first ones can be named.
         self._reasons: dict[str, str] = dict(_read(self.file)) if self.file else {}
+        self._mended: set[str] = set()
+        if self._too_many:
+            self._mended = set(self._reasons)
 
     @property
     def count(self) -> int:
         """Unreadable pictures met so far, also before the run was resumed."""
-        return len(self._reasons)
+        return len(self._reasons) - len(self._mended)
+
+    @property
+    def _too_many(self) -> bool:
+        return self.count > max(1.0, self._limit * self._images)
 
     def add(self, lines: Sequence[str]) -> None:
         """Note pictures, each a line of place, tab, reason; too many of them stop the run."""
-        new = {}
+        new: dict[str, str] = {}
+        again: set[str] = set()
         for line in lines:
             place, _, reason = line.partition("\t")
-            if place not in self._reasons and place not in new:
-                new[place] = reason
-        if not new:
+            # Whole paths: a run may be resumed from elsewhere, with its images called otherwise.
+            place = str(Path(place).absolute())
+            if place in self._mended:
+                again.add(place)
+            elif place not in self._reasons:
+                new.setdefault(place, reason)
+        if not new and not again:
             return
-        if self.file is not None:
+        self._mended -= again
+        if self.file is not None and new:
             _append(self.file, new)
         for place, reason in new.items():
             self._reasons[place] = reason
@@ -58,14 +72,14 @@ class Quarantine:
             log.warning("%d images cannot be read so far; the list is %s", self.count, self._list())
 
     def _stop_if_too_many(self) -> None:
-        if self.count <= max(1.0, self._limit * self._images):
+        if not self._too_many:
             return
-        named = ", ".join(list(self._reasons)[:_NAMED])
+        named = ", ".join([place for place in self._reasons if place not in self._mended][:_NAMED])
         raise UserError(
             f"{self.count} of {self._images} images ({self.count / self._images:.1%}) cannot be "
             f"read, more than data.unreadable_limit={self._limit:g}: {named}"
-            f"{', ...' if self.count > _NAMED else ''}; the list is {self._list()}; mend or remove "
-            f"them, or raise data.unreadable_limit"
+            f"{', ...' if self.count > _NAMED else ''}; the list is {self._list()}; mend them "
+            f"or raise data.unreadable_limit to go on, or remove them and choose another --out"
         )
 
     def _list(self) -> str:

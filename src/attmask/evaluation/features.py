@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 Autocast = Callable[[], AbstractContextManager[object]]
 
 RESIZE_TO_CROP = 256 / 224  # the evaluation protocol of ImageNet: resize to 256, keep 224
+_LONGEST = 16  # times the shorter side: what is beyond would be resized only to be cut off
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,10 @@ def center_crop(
     """The middle of the image after its shorter side was resized to 256/224 of the crop."""
     shorter = round(size * RESIZE_TO_CROP)
     least = min(image.size)
+    if max(image.size) > _LONGEST * least:  # 20,000 x 2 pixels would become 2.6 million x 256
+        kept_wh = [min(side, _LONGEST * least) for side in image.size]
+        left, top = ((side - kept) // 2 for side, kept in zip(image.size, kept_wh, strict=True))
+        image = image.crop((left, top, left + kept_wh[0], top + kept_wh[1]))
     width, height = (shorter * side // least for side in image.size)
     left, top = round((width - size) / 2), round((height - size) / 2)
     resized = image.resize((width, height), resampling)

@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from attmask.data.decode import decode
+from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
@@ -171,8 +171,15 @@ class ObjectReport:
 def read_scene(
     masks: ObjectMasks, image_size: int, data: DataConfig, index: int
 ) -> tuple[UInt8[Tensor, "C H W"], UInt8[Tensor, "H W"]]:
-    """The centre crop of an image, and of its region in the same place."""
-    pixels = decode(masks.source, index, data)
+    """The centre crop of an image, and of its region in the same place.
+
+    An image that cannot be read is black and without an object, so that nothing is measured on it.
+    """
+    try:
+        pixels = decode(masks.source, index, data)
+    except UnreadableImageError:
+        blank = torch.zeros(data.channels, image_size, image_size, dtype=torch.uint8)
+        return blank, torch.full((image_size, image_size), BACKGROUND, dtype=torch.uint8)
     region = masks.region(index, (pixels.shape[1], pixels.shape[0]))
     nearest = center_crop(region, image_size, Image.Resampling.NEAREST)
     return crop_pixels(pixels, image_size), as_tensor(nearest)[0]

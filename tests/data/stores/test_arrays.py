@@ -42,6 +42,14 @@ def test_channels_first_are_turned_only_where_they_must_be(tmp_path: Path) -> No
     assert np.array_equal(raw(tmp_path / "a.npy", 2), PIXELS[2, :3])
 
 
+def test_other_machines_byte_order_is_turned_into_this_ones(tmp_path: Path) -> None:
+    deep = PIXELS.astype(">u2") * 257
+    np.save(tmp_path / "a.npy", deep)
+    found = raw(tmp_path / "a.npy", 2)
+    assert found.dtype == np.uint16  # `>u2` is another type, which no table of depths is for
+    assert np.array_equal(found, deep[2])
+
+
 def test_true_is_white(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", PIXELS[..., 0] > 100)
     assert np.array_equal(raw(tmp_path / "a.npy", 2), (PIXELS[2, ..., 0] > 100) * 255)

@@ -122,3 +122,23 @@ def test_files_come_in_the_order_of_their_path_parts(
 def test_names_that_are_no_text_can_be_read(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"\xff\xfe.png")).write_bytes(png(3))
     assert open_images(tmp_path).train.read(0) == png(3)
+
+
+@pytest.mark.parametrize("folder", ["", "a", "train"])
+def test_a_link_to_itself_hides_nothing_beside_it(
+    tmp_path: Path, folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    pictures = [f"{i}.jpg" for i in range(9)]
+    touch(tmp_path / folder, *pictures)
+    (tmp_path / folder / "itself").symlink_to("itself")
+    images = open_images(tmp_path)
+    assert [Path(name).name for name in names(images.train)] == pictures
+    assert f"cannot follow {tmp_path / folder / 'itself'}: Too many levels" in caplog.text
+    assert images.found is not None
+    assert not images.found.can_be_trusted, "one day it may lead somewhere"
+
+
+def test_a_link_to_itself_beside_train_does_no_harm(tmp_path: Path) -> None:
+    touch(tmp_path, "train/a/1.jpg", "train/b/1.jpg")
+    (tmp_path / "itself").symlink_to("itself")
+    assert names(open_images(tmp_path).train) == ["a/1.jpg", "b/1.jpg"]

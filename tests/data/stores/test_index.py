@@ -70,6 +70,20 @@ def test_a_fresh_index_of_shards_reads_the_same_bytes(tmp_path: Path) -> None:
     assert indexed.store.shards == scanned.store.shards == (0, 4, 8)
 
 
+@pytest.mark.parametrize("part", ["train", "val"])
+def test_one_more_shard_makes_an_index_of_shards_stale(tmp_path: Path, part: str) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    write_tar(data / "train/0.tar", {"0.png": png(0)})
+    write_tar(data / "val/0.tar", {"1.png": png(1)})
+    settle(data)
+    keep(data, run)
+    assert is_used(data, run)
+    write_tar(data / part / "1.tar", {"2.png": png(2)})
+    images = open_images(data, index=run)
+    assert images.val is not None
+    assert len(images.train) + len(images.val) == 3
+
+
 @pytest.mark.parametrize(
     "change",
     [

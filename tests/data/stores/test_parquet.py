@@ -70,6 +70,23 @@ def test_a_column_of_bytes_and_labels_of_any_kind_are_read(tmp_path: Path) -> No
         source.read(1)
 
 
+def test_labels_that_only_some_files_have_are_left_out_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pq.write_table(pa.table({"image": [png(1)], "label": [3]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"image": [png(2)]}), tmp_path / "1.parquet")
+    source = open_images(tmp_path).train
+    assert (len(source), source.labels, source.classes) == (2, None, ())
+    assert "1.parquet has no column label" in caplog.text
+
+
+def test_a_file_without_the_column_of_pictures_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"image": [png(1)]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"img": [png(2)]}), tmp_path / "1.parquet")
+    with pytest.raises(UserError, match=r"1\.parquet has no column image, 0\.parquet has one"):
+        open_images(tmp_path)
+
+
 def test_a_picture_that_is_only_a_path_is_read_from_there(tmp_path: Path) -> None:
     (tmp_path / "1.dat").write_bytes(png(1))
     cells = pa.array(

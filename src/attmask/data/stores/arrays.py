@@ -38,13 +38,13 @@ class Arrays:
         return f"{self.called}[{row}]"
 
     def read(self, row: int) -> np.ndarray:
-        """The pixels, copied out of the file, channels last."""
+        """The pixels, copied out of the file, channels last, in this machine's byte order."""
         pixels = np.asarray(self.pictures[row])
         if self.channels_first:
             pixels = pixels.transpose(1, 2, 0)
         if pixels.dtype == np.bool_:
             return np.where(pixels, np.uint8(255), np.uint8(0))
-        return np.array(pixels, order="C")
+        return np.array(pixels, dtype=pixels.dtype.newbyteorder("="), order="C")
 
     @property
     def shards(self) -> Sequence[int]:

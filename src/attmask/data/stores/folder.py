@@ -72,8 +72,13 @@ class Walk:
                     if entry.name.startswith(b"."):
                         continue
                     names.append(entry.name)
-                    if entry.is_dir():
-                        folders[entry.name] = entry.stat()
+                    try:
+                        if entry.is_dir():
+                            folders[entry.name] = entry.stat()
+                    except OSError as fault:  # a link to itself, or to where we may not look
+                        link = where / os.fsdecode(entry.name)
+                        log.warning("cannot follow %s: %s", link, fault.strerror)
+                        known_ns = UNKNOWN_TIME
         except OSError as fault:
             if not inner:
                 raise
@@ -126,9 +131,17 @@ def _is_split(walk: Walk) -> bool:
     if not (root / "train").is_dir():
         return False
     with os.scandir(root) as entries:
-        others = [e.name for e in entries if e.is_dir() and not e.name.startswith(".")]
+        others = [e.name for e in entries if _is_folder(e) and not e.name.startswith(".")]
     others = [name for name in others if name not in _BESIDE_TRAIN]
     return (root / "val").is_dir() or not any(walk.has_images(name) for name in others)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder, or a link to one; a link that cannot be followed is not."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def _scan(walk: Walk, below: str) -> Part:

@@ -66,7 +66,13 @@ class Rows:
         self.root, self.files, self.column = root, files, column
         file_begins, group_begins, self._group_of = [0], [0], list[tuple[int, int]]()
         for number, name in enumerate(files):
-            about = open_parquet(root / name).metadata
+            opened = open_parquet(root / name)
+            if column not in opened.schema_arrow.names:
+                raise UserError(
+                    f"{root / name} has no column {column}, {files[0]} has one; "
+                    f"give all files the same columns"
+                )
+            about = opened.metadata
             for group in range(about.num_row_groups):
                 self._group_of.append((number, group))
                 group_begins.append(group_begins[-1] + about.row_group(group).num_rows)
@@ -193,6 +199,9 @@ def _labels(root: Path, files: Sequence[str], schema: Any) -> Labelled:
         return None, ()
     values: list[Any] = []
     for file in files:
-        table = open_parquet(root / file).read(columns=[known[0]], use_threads=False)
-        values += table.column(0).to_pylist()
+        opened = open_parquet(root / file)
+        if known[0] not in opened.schema_arrow.names:
+            log.warning("%s has no column %s: all are taken, without labels", root / file, known[0])
+            return None, ()
+        values += opened.read(columns=[known[0]], use_threads=False).column(0).to_pylist()
     return label_texts(values, class_names.get(known[0]))

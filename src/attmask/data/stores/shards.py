@@ -108,6 +108,8 @@ def find_shards(walk: Walk) -> dict[str, list[str]] | None:
     if not train or walk.has_images("train"):
         return None
     found = {"train": [f"train/{name}" for name in train]}
+    if (walk.root / "val").is_dir():  # shards may be added to it
+        walk.watched["val"] = Stamp.of(walk.root / "val")
     if val := _tars(walk.root / "val"):
         found["val"] = [f"val/{name}" for name in val]
     return found
