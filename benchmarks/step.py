@@ -1,99 +1,297 @@
-"""One training step against the same step with everything computed, in the same run.
+"""One training step, whole: against a textbook step and lightly's modules, in the same run.
 
-The peer runs the head on all tokens of student and teacher and all tokens through the last block,
-as the reference implementation does, on the same weights, views and masks. CPU time of one thread,
-best of alternating runs.
+ViT-S/16, 2 × 224² + 6 × 96², K = 8192, forward, backward, clipping, optimiser and moving average,
+on the same views; CPU time of one thread, best of alternating rounds. Then what each phase takes,
+how far the step is from the time of its matrix multiplies alone, what High costs against Random,
+peak memory of a process of its own, and how the cost grows.
 
-    python benchmarks/step.py [--batch 4] [--rounds 3] [--recipe ibot-high]
+    python benchmarks/step.py [--batch 8] [--rounds 4] [--formats bf16 fp32] [--scaling]
 """
 
 import argparse
+import os
 import platform
+import subprocess
+import sys
 import time
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from attmask.config import override
-from attmask.distill import Distiller, patch_weights
-from attmask.hardware import Precision
-from attmask.losses import cls_loss, patch_loss, sharpen
+from attmask.data.views import Views
+from attmask.distill import patch_weights
+from attmask.hardware import Format, Precision
+from attmask.losses import cls_loss, patch_loss
+from attmask.optim import build_optimizer, clip_each_parameter_
 from attmask.recipe import load_recipe
-from attmask.schedules import Now, Schedules
-from attmask.train import build_distiller
+from attmask.schedules import Schedules
+from attmask.train import build_distiller, train_step
+from benchmarks.multiplies import seconds_of_products
+from benchmarks.peers.textbook import TextbookStep
+
+STEPS_BEFORE = 100  # past the epoch in which the last layer is frozen
 
 
-def full_loss(distiller: Distiller, whole: Tensor, local: Tensor, now: Now) -> Tensor:
-    """The loss of `Distiller.forward` with every token computed (no drop path)."""
-    student, teacher, crops = distiller.student, distiller.teacher, whole.flatten(0, 1)
-    with torch.no_grad():
-        seen = teacher.backbone(crops)
-        grid = teacher.backbone.grid(*whole.shape[-2:])
-        views = enumerate(seen.attention.chunk(2))
-        mask = torch.cat([distiller.masker(a, grid, step=now.step, view=v) for v, a in views])
-        cls_scores, patch_scores = teacher.head(seen.cls), teacher.patch_head(seen.patches)
-        cls = sharpen(cls_scores, distiller.cls_centre.value, now.cls_temperature)
-        patches = sharpen(patch_scores, distiller.patch_centre.value, now.patch_temperature)
-    guess = student.backbone(crops, mask)
-    near = student.backbone(local.flatten(0, 1))
-    scores = student.head(torch.cat([guess.cls, near.cls])).unflatten(0, (-1, whole.shape[1]))
-    temperature = distiller.loss.student_temperature
-    cls_part = cls_loss(scores, cls.unflatten(0, (2, -1)), temperature)
-    guesses = student.patch_head(guess.patches)
-    patch_part = patch_loss(
-        guesses[mask], patches[mask], patch_weights(mask, torch.float32), temperature
+@dataclass(frozen=True)
+class Inputs:
+    """The same views for all."""
+
+    whole: Tensor
+    local: Tensor
+    mask: Tensor
+
+    @classmethod
+    def draw(cls, batch: int, crops: int = 6) -> "Inputs":
+        """Random pixels; half of the views hide 30 % of their patches."""
+        torch.manual_seed(0)
+        mask = torch.zeros(2 * batch, 196, dtype=torch.bool)
+        for view in range(0, 2 * batch, 2):
+            mask[view, torch.randperm(196)[:58]] = True
+        whole, local = torch.randn(2, batch, 3, 224, 224), torch.randn(crops, batch, 3, 96, 96)
+        return cls(whole, local, mask)
+
+
+class Ours:
+    """attmask's own step; masks hide as much as the peers' are given."""
+
+    def __init__(self, inputs: Inputs, *overrides: str) -> None:
+        batch = inputs.whole.shape[1]
+        settings = ["masking.ratio=[0.3,0.3]", *overrides]
+        self.config = override(load_recipe("ibot-high"), settings)
+        self.inputs = inputs
+        self.distiller = build_distiller(self.config)
+        self.optimizer = build_optimizer(self.distiller.student, self.config.optim)
+        self.schedules = Schedules(self.config.schedule, steps_per_epoch=100, batch_size=batch)
+
+    def __call__(self, precision: Precision, number: int) -> None:
+        """One step."""
+        views = Views(self.inputs.whole, self.inputs.local)
+        now = self.schedules.at(STEPS_BEFORE + number)
+        train_step(self.distiller, self.optimizer, views, now, precision, clip=3.0)
+
+    def phases(self, precision: Precision, number: int) -> dict[str, float]:
+        """CPU seconds of each part of one step, in the order of `Distiller.forward`."""
+        d, now = self.distiller, self.schedules.at(STEPS_BEFORE + number)
+        whole, local = self.inputs.whole, self.inputs.local
+        seconds: dict[str, float] = {}
+        began = time.process_time()
+
+        def lap(name: str) -> None:
+            nonlocal began
+            seconds[name] = time.process_time() - began
+            began = time.process_time()
+
+        with precision.autocast():
+            with torch.no_grad():
+                seen = d.teacher.backbone(whole.flatten(0, 1))
+                lap("teacher")
+                mask = d._mask(seen.attention, whole, now, 0)
+                lap("mask")
+                patches = d._patch_targets(seen.patches, mask, now.patch_temperature)
+                cls = d._cls_targets(seen.cls, now.cls_temperature).unflatten(0, (2, -1))
+                lap("teacher's head")
+            keep = d._drop_path(whole, now, 0, 0)
+            guess = d.student.backbone.select(whole.flatten(0, 1), mask, mask, keep)
+            lap("student, global")
+            near = d.student.backbone.select(
+                local.flatten(0, 1), keep=d._drop_path(local, now, 0, 2)
+            )
+            lap("student, local")
+            cls_scores, patch_scores = d.student.score(
+                torch.cat([guess.cls, near.cls]), guess.patches
+            )
+            views = cls_scores.unflatten(0, (-1, whole.shape[1]))
+            loss = cls_loss(views, cls, 0.1) + patch_loss(
+                patch_scores, patches, patch_weights(mask, torch.float32), 0.1
+            )
+            lap("student's head and loss")
+        loss.backward()
+        lap("backward")
+        clip_each_parameter_(d.student.parameters(), 3.0)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        lap("clipping and optimiser")
+        d.update_teacher_(now.momentum)
+        d.update_centres_()
+        lap("moving averages")
+        return seconds
+
+
+class PeerStep(Protocol):
+    """Another way to compute a step, in two halves."""
+
+    def loss(self, whole: Tensor, local: Tensor, mask: Tensor) -> Tensor: ...
+
+    def update(self) -> None: ...
+
+
+class Peer:
+    """Another step on the same views."""
+
+    def __init__(self, inputs: Inputs, step: PeerStep) -> None:
+        self.inputs, self.step = inputs, step
+
+    def __call__(self, precision: Precision, number: int) -> None:
+        """One step."""
+        whole, local = self.inputs.whole.flatten(0, 1), self.inputs.local.flatten(0, 1)
+        with precision.autocast():
+            loss = self.step.loss(whole, local, self.inputs.mask)
+        loss.backward()
+        self.step.update()
+
+
+Step = Callable[[Precision, int], None]
+
+
+def contestants(inputs: Inputs, only: str | None = None) -> dict[str, Step]:
+    """Who runs; lightly where it is installed."""
+    prototypes = 8192
+    found: dict[str, Step] = {}
+    if only in (None, "attmask"):
+        found["attmask"] = Ours(inputs)
+    if only in (None, "textbook"):
+        found["textbook"] = Peer(inputs, TextbookStep(prototypes))
+    if only in (None, "lightly"):
+        with suppress(ImportError):
+            from benchmarks.peers.lightly_step import LightlyStep
+
+            found["lightly"] = Peer(inputs, LightlyStep(prototypes))
+    return found
+
+
+def best_seconds(steps: dict[str, Step], precision: Precision, rounds: int) -> dict[str, float]:
+    """Best CPU time of each, in alternating rounds after one that warms up."""
+    best: dict[str, float] = {}
+    for number in range(rounds + 1):
+        for name, step in steps.items():
+            began = time.process_time()
+            step(precision, number)
+            took = time.process_time() - began
+            if number:
+                best[name] = min(took, best.get(name, took))
+    return best
+
+
+def peak_megabytes(name: str, number_format: Format, batch: int) -> float:
+    """Peak memory of two steps in a process of its own, beyond that of its imports."""
+    words = [sys.executable, __file__, "--memory-of", name, "--formats", number_format]
+    made = subprocess.run(
+        [*words, "--batch", str(batch)], capture_output=True, text=True, check=True, env=os.environ
     )
-    return cls_part + distiller.loss.patch_weight * patch_part
+    return float(made.stdout.split()[-1])
+
+
+def _status(key: str) -> float:
+    text = Path("/proc/self/status").read_text()
+    line = next(line for line in text.splitlines() if line.startswith(key))
+    return int(line.split()[1]) / 1024
+
+
+def report_memory(name: str, precision: Precision, batch: int) -> None:
+    """What `peak_megabytes` asks for."""
+    before = _status("VmRSS")
+    inputs = Inputs.draw(batch)
+    step = contestants(inputs, only=name)[name]
+    for number in range(2):
+        step(precision, number)
+    print(_status("VmHWM") - before)
+
+
+def high_against_random(precision: Precision, batch: int, rounds: int) -> None:
+    """The same number of hidden patches, chosen by attention or by chance."""
+    inputs, same = Inputs.draw(batch), ("masking.probability=1", "backbone.drop_path=0")
+    steps = {name: Ours(inputs, f"masking.strategy={name}", *same) for name in ("high", "random")}
+    taken: dict[str, list[float]] = {"high": [], "random": []}
+    for number in range(rounds + 1):
+        for name in ("high", "random") if number % 2 else ("random", "high"):
+            began = time.process_time()
+            steps[name](precision, number)
+            taken[name].append(time.process_time() - began)
+    high, chance = (sorted(taken[name][1:]) for name in ("high", "random"))
+    middle = len(high) // 2
+    print(
+        f"  High against Random, batch {batch}, {rounds} alternating steps: best "
+        f"{100 * (high[0] / chance[0] - 1):+.2f} %, "
+        f"median {100 * (high[middle] / chance[middle] - 1):+.2f} %"
+    )
+
+
+def scaling(precision: Precision, rounds: int) -> None:
+    """Seconds a step by batch, local crops and prototypes."""
+    print("how the cost grows, CPU seconds a step:")
+    for title, cases in (
+        ("batch", [(b, 6, 8192) for b in (2, 4, 8, 16)]),
+        ("local crops", [(4, c, 8192) for c in (0, 2, 6, 10)]),
+        ("prototypes", [(4, 6, k) for k in (1024, 8192, 65536)]),
+    ):
+        told = []
+        for batch, crops, prototypes in cases:
+            inputs = Inputs.draw(batch, crops)
+            step = Ours(inputs, f"head.prototypes={prototypes}", "backbone.drop_path=0")
+            took = best_seconds({"step": step}, precision, rounds)["step"]
+            value = {"batch": batch, "local crops": crops, "prototypes": prototypes}[title]
+            told.append(f"{value}: {took:.2f}")
+        print(f"  {title:<12} {', '.join(told)}", flush=True)
 
 
 def main() -> None:
-    """Measure both and print the ratio."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipe", default="ibot-high")
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--formats", nargs="+", default=["bf16", "fp32"])
+    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    warnings.filterwarnings("ignore", category=FutureWarning)
     torch.set_num_threads(1)
-    config = override(load_recipe(asked.recipe), ["backbone.drop_path=0"])
-    distiller = build_distiller(config)
-    views = config.views
-    whole = torch.randn(2, asked.batch, 3, views.global_size, views.global_size)
-    local = torch.randn(views.local_crops, asked.batch, 3, views.local_size, views.local_size)
-    schedules = Schedules(config.schedule, steps_per_epoch=100, batch_size=asked.batch)
-
-    def ours(now: Now) -> Tensor:
-        total: Tensor = distiller(whole, local, now).total
-        return total
-
-    def full(now: Now) -> Tensor:
-        return full_loss(distiller, whole, local, now)
-
-    print(f"{asked.recipe}, batch {asked.batch}, one thread, {platform.machine()}, {date.today()}")
-    for number_format in ("fp32", "bf16"):
-        precision = Precision.choose(number_format, torch.device("cpu"))
-        best = {"ours": float("inf"), "full": float("inf")}
-        for step in range(asked.rounds + 1):  # the first round warms up
-            now = schedules.at(step)
-            for name, loss in (("ours", ours), ("full", full)):
-                seconds = _measure(loss, now, precision)
-                best[name] = min(best[name], seconds) if step else best[name]
-        ratio = best["full"] / best["ours"]
-        speed = {name: asked.batch / seconds for name, seconds in best.items()}
-        print(
-            f"{number_format}: {speed['ours']:.3f} images/s, everything computed "
-            f"{speed['full']:.3f}, ratio {ratio:.2f}"
-        )
-
-
-def _measure(loss: Callable[[Now], Tensor], now: Now, precision: Precision) -> float:
-    """CPU seconds of one forward and backward pass."""
-    began = time.process_time()
-    with precision.autocast():
-        total = loss(now)
-    total.backward()
-    return time.process_time() - began
+    cpu = torch.device("cpu")
+    if asked.memory_of:
+        report_memory(asked.memory_of, Precision.choose(asked.formats[0], cpu), asked.batch)
+        return
+    print(f"{date.today()}, {platform.machine()}, torch {torch.__version__}, batch {asked.batch}")
+    inputs = Inputs.draw(asked.batch)
+    steps = contestants(inputs)
+    ours = steps["attmask"]
+    assert isinstance(ours, Ours)
+    seconds: dict[tuple[str, str], float] = {}
+    for number_format in asked.formats:
+        precision = Precision.choose(number_format, cpu)
+        best = best_seconds(steps, precision, asked.rounds)
+        peak = {name: peak_megabytes(name, number_format, asked.batch) for name in steps}
+        print(f"{number_format}:")
+        for name, took in best.items():
+            seconds[number_format, name] = took
+            print(
+                f"  {name:<10}{asked.batch / took:7.3f} images/s, "
+                f"{took / best['attmask']:.2f} times our time; peak {peak[name]:6.0f} MB, "
+                f"ours is {peak['attmask'] / peak[name]:.2f} of it",
+                flush=True,
+            )
+        alone = seconds_of_products(partial(ours, precision, 1))
+        share = alone / best["attmask"]
+        print(f"  matrix multiplies alone {alone:.2f} s of {best['attmask']:.2f}: {share:.0%}")
+        laps = [ours.phases(precision, number) for number in range(3)][1:]
+        fastest = {name: min(lap[name] for lap in laps) for name in laps[0]}
+        whole = sum(fastest.values())
+        print("  " + ", ".join(f"{name} {took / whole:.1%}" for name, took in fastest.items()))
+        high_against_random(precision, 2, 4 * asked.rounds)
+    if {("bf16", "attmask"), ("fp32", "textbook")} <= seconds.keys():
+        ratio = seconds["fp32", "textbook"] / seconds["bf16", "attmask"]
+        print(f"bf16, the default here, against the textbook step in fp32: {ratio:.2f} times")
+    if asked.scaling:
+        scaling(Precision.choose("bf16", cpu), 2)
 
 
 if __name__ == "__main__":

@@ -155,14 +155,13 @@ class Distiller(nn.Module):
         views, images = crops.shape[:2]
         image = torch.arange(first_image, first_image + images)
         view = torch.arange(first_view, first_view + views)
-        keep = drop_path(
+        return drop_path(
             drop_path_rates(self.student.backbone, self.drop_path),
             seed=self.seed,
             step=now.step,
             images=image.repeat(views),
             views=view.repeat_interleave(images),
         )
-        return keep.to(crops.dtype).to(crops.device)
 
     @torch.no_grad()
     def update_teacher_(self, momentum: float) -> None:

@@ -175,9 +175,9 @@ def test_a_block_whose_branches_are_dropped_lets_tokens_pass() -> None:
 
 
 @pytest.mark.parametrize("kind", ["plain", "layer scale"])
-def test_each_branch_of_each_image_has_its_own_factor(kind: str) -> None:
+def test_a_branch_is_added_to_the_images_that_keep_it_with_its_factor(kind: str) -> None:
     block, x = block_of(kind), tokens()
-    keep = torch.tensor([[0.0, 1.25, 2.0], [1.5, 0.0, 0.5]])
+    keep = torch.tensor([[0.0, 1.25, 1.25], [1.5, 0.0, 1.5]])
     plain = []
     for image in range(3):
         y = x[image : image + 1]

@@ -12,7 +12,7 @@ from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
 from attmask.errors import UserError
-from attmask.models.blocks import Chosen, cls_attention, run_block, run_block_for
+from attmask.models.blocks import BRANCHES, Chosen, cls_attention, run_block, run_block_for
 from attmask.models.positions import Grid, Resize, resize_positions
 from attmask.settings import Config, setting
 
@@ -95,11 +95,15 @@ class Backbone(nn.Module):
         self.mask_token = nn.Parameter(torch.zeros(1, vit.embed_dim))
         self.positions: Resize = positions
         self.layer = _layer_index(layer, len(vit.blocks))
-        self._run_block = run_block
+        self._branches = BRANCHES
 
     def compile_blocks(self, backend: str = "inductor") -> None:
         """Let PyTorch compile the blocks; one compilation serves all of them."""
-        self._run_block = torch.compile(run_block, backend=backend)
+        attention, mlp = BRANCHES
+        self._branches = (
+            torch.compile(attention, backend=backend, dynamic=True),
+            torch.compile(mlp, backend=backend, dynamic=True),
+        )
 
     @property
     def width(self) -> int:
@@ -135,7 +139,7 @@ class Backbone(nn.Module):
     ) -> Tokens:
         """All tokens of whole images, or of images with masked patches."""
         x, watched = self._trunk(images, mask)
-        x = self.vit.norm(self._run_block(self._blocks[-1], x, None))
+        x = self.vit.norm(run_block(self._blocks[-1], x, None, self._branches))
         attention = self._attention(watched).mean(dim=1)
         return Tokens(cls=x[:, 0], patches=x[:, self._prefix :], attention=attention)
 
@@ -175,7 +179,7 @@ class Backbone(nn.Module):
         x = self._embed(images, None)
         outputs = []
         for block in self._blocks:
-            x = self._run_block(block, x, None)
+            x = run_block(block, x, None, self._branches)
             outputs.append(x[:, 0])
         return torch.stack([self.vit.norm(cls) for cls in outputs[-blocks:]])
 
@@ -197,7 +201,7 @@ class Backbone(nn.Module):
         """The input of the last block and the input of the block whose attention is read."""
         x = watched = self._embed(images, mask)
         for i, block in enumerate(self._blocks[:-1]):
-            x = self._run_block(block, x, None if keep is None else keep[i])
+            x = run_block(block, x, None if keep is None else keep[i], self._branches)
             if i < self.layer:
                 watched = x
         return x, watched

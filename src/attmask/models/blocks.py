@@ -1,10 +1,12 @@
 """One pre-norm transformer block of timm, run so that only what is read is computed.
 
 timm's own `Block.forward` computes all tokens and draws its drop path from the global generator.
-Here the parts of the block are called in the same order with the drop path given from outside,
-and the last block can be asked for a few tokens only.
+Here the parts of the block are called in the same order with the drop path given from outside:
+a branch that an image drops is not computed for it, and the last block can be asked for a few
+tokens only.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,14 +18,55 @@ from torch import Tensor
 
 from attmask.randomness import uniform
 
+Branch = Callable[[Block, Float[Tensor, "B T D"]], Float[Tensor, "B T D"]]
+
+
+def attention_branch(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    """What attention adds to the tokens."""
+    attn, y = _attention_of(block), block.norm1(x)
+    added: Tensor = block.ls1(_project(attn, attend(attn, y, y), y))
+    return added
+
+
+def mlp_branch(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    """What the MLP adds to the tokens."""
+    added: Tensor = block.ls2(block.mlp(block.norm2(x)))
+    return added
+
+
+BRANCHES: tuple[Branch, Branch] = (attention_branch, mlp_branch)
+
 
 def run_block(
-    block: Block, x: Float[Tensor, "B T D"], keep: Float[Tensor, "2 B"] | None
+    block: Block,
+    x: Float[Tensor, "B T D"],
+    keep: Float[Tensor, "2 B"] | None,
+    branches: tuple[Branch, Branch] = BRANCHES,
 ) -> Float[Tensor, "B T D"]:
-    """All tokens through one block."""
-    attn, y = _attention_of(block), block.norm1(x)
-    x = x + _kept(block.ls1(_project(attn, attend(attn, y, y), y)), keep, 0)
-    return x + _kept(block.ls2(block.mlp(block.norm2(x))), keep, 1)
+    """All tokens through one block.
+
+    `keep` is 0 for an image that drops the branch, else the branch's one factor; it lies on the
+    CPU, so that choosing images waits for no device.
+    """
+    for number, branch in enumerate(branches):
+        x = x + branch(block, x) if keep is None else _add(branch, block, x, keep[number])
+    return x
+
+
+def _add(
+    branch: Branch, block: Block, x: Float[Tensor, "B T D"], keep: Float[Tensor, "B"]
+) -> Float[Tensor, "B T D"]:
+    """Compute a branch for the images that keep it, and add it to these."""
+    kept = keep.nonzero().flatten()
+    if len(kept) == 0:
+        return x
+    factor = float(keep[kept[0]])  # the same for all of them: 1 / (1 - rate)
+    if len(kept) == len(keep):
+        added = branch(block, x)
+        return x + (added if factor == 1 else factor * added)
+    images = kept.to(x.device, non_blocking=True)
+    added = branch(block, x[images])
+    return x.index_add(0, images, added.to(x.dtype), alpha=factor)
 
 
 @dataclass(frozen=True)
@@ -66,7 +109,7 @@ def run_block_for(
     attn, y = _attention_of(block), block.norm1(x)
     queries = y.take_along_dim(chosen.queries[..., None], dim=1)
     mixed = attend(attn, queries, y)[chosen.image, chosen.slot]
-    keep = None if keep is None else keep[:, chosen.image]
+    keep = None if keep is None else keep.to(x)[:, chosen.image]
     x, y = x[chosen.image, chosen.token], y[chosen.image, chosen.token]
     x = x + _kept(block.ls1(_project(attn, mixed, y)), keep, 0)
     return x + _kept(block.ls2(block.mlp(block.norm2(x))), keep, 1)
