@@ -59,6 +59,11 @@ class Trajectory:
 
 @pytest.fixture(scope="module")
 def trajectory() -> Trajectory:
+    return run_trajectory(FP32)
+
+
+def run_trajectory(precision: Precision, backend: str | None = None) -> Trajectory:
+    """The reference's six steps in any number format, compiled if a backend is given."""
     golden = tensors("trajectory")
     network = Network(build_backbone(BACKBONE, image_size=IMAGE_SIZE, channels=3), HEAD)
     network.load_state_dict(weights("trajectory"))
@@ -66,6 +71,9 @@ def trajectory() -> Trajectory:
     noted = HighNoted()
     masker = Masker(noted, (ratio, ratio), probability=1.0)
     distiller = Distiller(network, masker, LossConfig(), drop_path=0.0, seed=0)
+    if backend is not None:
+        distiller.student.backbone.compile_blocks(backend)
+        distiller.teacher.backbone.compile_blocks(backend)
     optimizer = build_optimizer(network, OptimConfig())
     schedules = Schedules(
         ScheduleConfig(
@@ -89,7 +97,7 @@ def trajectory() -> Trajectory:
         rates.append(schedules.at(step))
         views = Views(golden[f"global_{step}"], golden[f"local_{step}"])
         clip = float(golden["clip"])
-        losses += train_step(distiller, optimizer, views, rates[-1], FP32, clip=clip)
+        losses += train_step(distiller, optimizer, views, rates[-1], precision, clip=clip)
         masks.append(torch.cat(noted.masks))
     return Trajectory(distiller, losses, rates, masks, norms)
 
