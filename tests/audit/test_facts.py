@@ -11,6 +11,7 @@ from PIL import Image
 from attmask.audit.facts import SMALL_SIDE, Looks, PictureFacts, examine
 from attmask.data.source import Raw, everything
 from attmask.data.sources import DataConfig, open_images
+from attmask.data.stores.files import Files
 from tests.audit.pictures import colours, write, write_deep
 
 
@@ -132,3 +133,9 @@ def test_a_file_that_has_gone_is_unreadable(tmp_path: Path) -> None:
     found = examine(source, 0, DataConfig())
     assert (found.digest, found.looks) == (None, None)
     assert found.fault == "No such file or directory"
+
+
+def test_a_name_that_no_file_can_have_is_a_fault_of_the_picture() -> None:
+    found = examine(everything(Path("here"), Files(Path("here"), ["a\0b.jpg"])), 0, DataConfig())
+    assert found.fault == "embedded null byte"
+    assert found.looks is None

@@ -103,14 +103,6 @@ def test_the_sequential_order_and_what_it_leaves_out_change_with_epoch_and_seed(
     assert torch.equal(again, orders[1, 3])
 
 
-def test_the_share_of_a_rank_is_its_lanes_whatever_the_number_of_ranks() -> None:
-    order = sequential(sharded([30] * 4), batch_size=8, seed=0, epoch=0)
-    lanes = {tuple(lane) for lane in order.T.tolist()}
-    for ranks in (1, 2, 4):
-        shares = order.split(8 // ranks, dim=1)
-        assert {tuple(lane) for share in shares for lane in share.T.tolist()} == lanes
-
-
 @pytest.mark.parametrize("kind", ["files", "one shard"])
 def test_loose_files_and_a_single_shard_are_cut_into_shards_of_their_own(kind: str) -> None:
     count = 5 * ROWS_A_SHARD

@@ -85,8 +85,8 @@ def examine(source: Source, index: int, config: DataConfig, *, timed: bool = Fal
     place = source.place(index)
     try:
         raw = source.read(index)
-    except OSError as fault:
-        return PictureFacts(place, fault=fault.strerror or str(fault))
+    except (OSError, ValueError) as fault:  # of a name that no file can have, the latter
+        return PictureFacts(place, fault=getattr(fault, "strerror", None) or str(fault))
     mark = digest(raw)
     held = everything(source.root, _Held(source.name(index), raw))
     try:
