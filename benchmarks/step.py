@@ -286,7 +286,7 @@ def main() -> None:
         fastest = {name: min(lap[name] for lap in laps) for name in laps[0]}
         whole = sum(fastest.values())
         print("  " + ", ".join(f"{name} {took / whole:.1%}" for name, took in fastest.items()))
-        high_against_random(precision, 2, 4 * asked.rounds)
+        high_against_random(precision, 2, 5 * asked.rounds)
     if {("bf16", "attmask"), ("fp32", "textbook")} <= seconds.keys():
         ratio = seconds["fp32", "textbook"] / seconds["bf16", "attmask"]
         print(f"bf16, the default here, against the textbook step in fp32: {ratio:.2f} times")

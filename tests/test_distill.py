@@ -223,6 +223,25 @@ def test_the_student_learns_and_its_mask_token_too_but_the_teacher_has_no_gradie
     assert all(p.grad is not None for p in made.student.parameters())
 
 
+@pytest.mark.parametrize("local", [0, 3])
+def test_shares_that_are_differentiated_one_after_the_other_give_the_whole_gradient(
+    local: int,
+) -> None:
+    together, apart = distiller(), distiller()
+    whole_loss = together(*views(local=local), NOW)
+    whole_loss.total.backward()
+    shares = []
+    for share in apart.shares(*views(local=local), NOW):
+        share.total.backward()  # before the next share is computed
+        shares.append(share)
+    assert len(shares) == (2 if local else 1)
+    sums = torch.stack([share.total.detach() for share in shares]).sum()
+    torch.testing.assert_close(sums, whole_loss.total.detach())
+    pairs = zip(together.student.named_parameters(), apart.student.parameters(), strict=True)
+    for (name, ours), theirs in pairs:
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
 def test_teacher_and_student_begin_alike_and_share_nothing() -> None:
     student = distiller().student
     made = Distiller(student, ALWAYS_HIGH, LossConfig(), drop_path=0.0, seed=0)

@@ -1,6 +1,7 @@
 """The device, the number format and the cores are found out, and what is not there is refused."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -118,3 +119,15 @@ def test_a_step_with_overflowed_gradients_is_left_out() -> None:
     precision.step(optimizer)
     assert weight.tolist() == [1.0]
     assert precision.scaler.get_scale() == 2.0**15
+
+
+def test_parts_are_computed_under_autocast_and_used_outside_of_it() -> None:
+    def parts() -> Iterator[torch.dtype]:
+        for _ in range(2):
+            yield (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+
+    used = [
+        (part, torch.is_autocast_enabled("cpu"))
+        for part in Precision.choose("bf16", CPU).cast(parts())
+    ]
+    assert used == [(torch.bfloat16, False)] * 2

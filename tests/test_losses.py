@@ -104,6 +104,13 @@ def test_cls_loss_is_the_mean_over_all_pairs_of_different_views(
     assert ours.item() == pytest.approx(sum(terms) / len(terms), rel=1e-5)
 
 
+def test_the_shares_of_some_views_add_up_to_the_loss_of_all() -> None:
+    student, teacher = scores(6, 3, 7), probabilities(2, 3, 7)
+    near = cls_loss(student[:2], teacher, 0.1, views=6)
+    far = cls_loss(student[2:], teacher, 0.1, first_view=2, views=6)
+    torch.testing.assert_close(near + far, cls_loss(student, teacher, 0.1))
+
+
 def test_without_local_crops_each_view_is_held_against_the_other_alone() -> None:
     student, teacher = scores(2, 1, 5), probabilities(2, 1, 5)
     student[1] = 1000 * teacher[0]

@@ -1,7 +1,9 @@
 """The method: the teacher's attention decides what the student must guess."""
 
 import copy
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,6 +27,14 @@ class Losses:
     hidden: Float[Tensor, ""]  # share of all patches
     teacher_entropy: Float[Tensor, ""]  # of one [CLS] target; ln K is uniform
     prototypes_used: Float[Tensor, ""]  # exp of the entropy of the mean target; 1 is collapse
+
+    def joined(self, other: "Losses") -> "Losses":
+        """The sum of two shares."""
+        return Losses(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+    def detached(self) -> "Losses":
+        """The numbers alone."""
+        return replace(self, total=self.total.detach())
 
 
 @dataclass(frozen=True)
@@ -65,21 +75,44 @@ class Distiller(nn.Module):
         `first_image` is the place of the first image in the step's batch: masks and drop path
         are drawn for each image by its place, so that micro-batches see what the batch would.
         """
-        images = whole.shape[1]
+        first, *rest = self.shares(whole, local, now, first_image)
+        return functools.reduce(Losses.joined, rest, first)
+
+    def shares(
+        self,
+        whole: Float[Tensor, "2 B C H W"],
+        local: Float[Tensor, "L B C h w"],
+        now: Now,
+        first_image: int = 0,
+    ) -> Iterator[Losses]:
+        """The loss in two shares, of whole and of local crops, whose sum `forward` gives.
+
+        They meet in the teacher's targets alone. Who takes the gradient of one before the other
+        is asked for holds the activations of one at a time.
+        """
         with torch.no_grad():
             target = self._look(whole, now, first_image)
-        wanted = target.mask if self.loss.patch_weight > 0 else None
-        backbone = self.student.backbone
-        crops, keep = whole.flatten(0, 1), self._drop_path(whole, now, first_image, first_view=0)
-        guess = backbone.select(crops, target.mask, wanted, keep)
-        cls = guess.cls
+        views = len(whole) + len(local)
+        yield self._from_whole(whole, target, now, first_image, views)
         if len(local):
-            crops, keep = local.flatten(0, 1), self._drop_path(local, now, first_image, 2)
-            cls = torch.cat([cls, backbone.select(crops, keep=keep).cls])
-        cls_scores, patch_scores = self.student.score(cls, guess.patches)
+            yield self._from_local(local, target, now, first_image, views)
 
+    def _from_whole(
+        self,
+        whole: Float[Tensor, "2 B C H W"],
+        target: Targets,
+        now: Now,
+        first_image: int,
+        views: int,
+    ) -> Losses:
+        """What the student guesses of masked crops."""
+        wanted = target.mask if self.loss.patch_weight > 0 else None
+        keep = self._drop_path(whole, now, first_image, first_view=0)
+        guess = self.student.backbone.select(whole.flatten(0, 1), target.mask, wanted, keep)
+        cls_scores, patch_scores = self.student.score(guess.cls, guess.patches)
         temperature = self.loss.student_temperature
-        cls_part = cls_loss(cls_scores.unflatten(0, (-1, images)), target.cls, temperature)
+        seen = cls_scores.unflatten(0, (2, -1))
+        cls_part = cls_loss(seen, target.cls, temperature, views=views)
         weights = patch_weights(target.mask, cls_part.dtype)
         weight = weights if wanted is not None else weights[:0]
         patch_part = patch_loss(patch_scores, target.patches, weight, temperature)
@@ -91,6 +124,24 @@ class Distiller(nn.Module):
             teacher_entropy=_entropy(target.cls).mean(),
             prototypes_used=_entropy(target.cls.mean((0, 1))).exp(),
         )
+
+    def _from_local(
+        self,
+        local: Float[Tensor, "L B C h w"],
+        target: Targets,
+        now: Now,
+        first_image: int,
+        views: int,
+    ) -> Losses:
+        """What the student sees in small crops, against the teacher's whole ones."""
+        first_view = views - len(local)
+        keep = self._drop_path(local, now, first_image, first_view)
+        cls = self.student.backbone.select(local.flatten(0, 1), keep=keep).cls
+        scores = self.student.head(cls).unflatten(0, (len(local), -1))
+        temperature = self.loss.student_temperature
+        part = cls_loss(scores, target.cls, temperature, first_view=first_view, views=views)
+        none = torch.zeros_like(part.detach())
+        return Losses(part, part.detach(), none, none, none, none)
 
     def _look(self, whole: Float[Tensor, "2 B C H W"], now: Now, first_image: int) -> Targets:
         """The teacher's pass: masks from its attention, targets, and what the centres need.

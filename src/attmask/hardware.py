@@ -1,9 +1,10 @@
 """What the machine has: device, number format, cores."""
 
 import os
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.optim import Optimizer
 from attmask.errors import UserError
 
 Format = Literal["bf16", "fp16", "fp32"]
+Part = TypeVar("Part")
 
 
 def choose_device(asked: str) -> torch.device:
@@ -72,6 +74,16 @@ class Precision:
             return nullcontext()
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[self.format]
         return torch.autocast(self.device.type, dtype)
+
+    def cast(self, parts: Iterator[Part]) -> Iterator[Part]:
+        """What a generator yields, each part computed under autocast; its user is not under it."""
+        while True:
+            try:
+                with self.autocast():
+                    part = next(parts)
+            except StopIteration:
+                return
+            yield part
 
     def backward(self, loss: Tensor) -> None:
         """Gradients of a loss, scaled where small ones would vanish."""

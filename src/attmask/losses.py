@@ -84,19 +84,27 @@ def balance(
 
 
 def cls_loss(
-    student: Float[Tensor, "V B K"], teacher: Float[Tensor, "2 B K"], temperature: float
+    student: Float[Tensor, "V B K"],
+    teacher: Float[Tensor, "2 B K"],
+    temperature: float,
+    *,
+    first_view: int = 0,
+    views: int | None = None,
 ) -> Float[Tensor, ""]:
     """Cross-entropy between the teacher's view u and every other student view v (equation 3).
 
     The first two student views are the teacher's (masked); the others are local crops. `teacher`
-    holds probabilities, `student` scores. Mean over pairs and images.
+    holds probabilities, `student` scores. Mean over pairs and images; where `student` holds only
+    the views from `first_view` on, of `views` in all, their share of that mean.
     """
     log_student = (_full(student) / temperature).log_softmax(dim=-1)
     with torch.autocast(student.device.type, enabled=False):  # a product, so it would be bf16
         pairs = -torch.einsum("ubk,vbk->uv", teacher, log_student)
-    views, images = student.shape[:2]
-    other = ~torch.eye(2, views, dtype=torch.bool, device=pairs.device)
-    return (pairs * other).sum() / (other.sum() * images)
+    here, images = student.shape[:2]
+    view = torch.arange(first_view, first_view + here, device=pairs.device)
+    other = torch.arange(2, device=pairs.device)[:, None] != view
+    every = 2 * (first_view + here if views is None else views) - 2
+    return (pairs * other).sum() / (every * images)
 
 
 def patch_loss(

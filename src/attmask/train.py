@@ -1,5 +1,6 @@
 """Pre-training: one step that reads like the paper, and the loop around it."""
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -72,11 +73,13 @@ def train_step(
     first_image = distributed.rank() * images
     losses = []
     for part in views.split(accumulate):
-        with precision.autocast():
-            loss = distiller(part.globals, part.locals, now, first_image)
-        precision.backward(loss.total / accumulate)
+        shares = []
+        # Each share is differentiated before the next is computed, to hold few activations.
+        for share in precision.cast(distiller.shares(part.globals, part.locals, now, first_image)):
+            precision.backward(share.total / accumulate)
+            shares.append(share.detached())
+        losses.append(functools.reduce(Losses.joined, shares))
         first_image += images // accumulate
-        losses.append(loss)
     if now.last_layer_frozen:
         for parameter in distiller.student.last_layers():
             parameter.grad = None
