@@ -81,7 +81,7 @@ class Ours:
         train_step(self.distiller, self.optimizer, views, now, precision, clip=3.0)
 
     def phases(self, precision: Precision, number: int) -> dict[str, float]:
-        """CPU seconds of each part of one step, in the order of `Distiller.forward`."""
+        """CPU seconds of each part of one step, in the order of `train_step`."""
         d, now = self.distiller, self.schedules.at(STEPS_BEFORE + number)
         whole, local = self.inputs.whole, self.inputs.local
         seconds: dict[str, float] = {}
@@ -92,32 +92,34 @@ class Ours:
             seconds[name] = time.process_time() - began
             began = time.process_time()
 
+        views = len(whole) + len(local)
+        with precision.autocast(), torch.no_grad():
+            seen = d.teacher.backbone(whole.flatten(0, 1))
+            lap("teacher")
+            mask = d._mask(seen.attention, whole, now, 0)
+            lap("mask")
+            patches = d._patch_targets(seen.patches, mask, now.patch_temperature)
+            cls = d._cls_targets(seen.cls, now.cls_temperature).unflatten(0, (2, -1))
+            lap("teacher's head")
         with precision.autocast():
-            with torch.no_grad():
-                seen = d.teacher.backbone(whole.flatten(0, 1))
-                lap("teacher")
-                mask = d._mask(seen.attention, whole, now, 0)
-                lap("mask")
-                patches = d._patch_targets(seen.patches, mask, now.patch_temperature)
-                cls = d._cls_targets(seen.cls, now.cls_temperature).unflatten(0, (2, -1))
-                lap("teacher's head")
             keep = d._drop_path(whole, now, 0, 0)
             guess = d.student.backbone.select(whole.flatten(0, 1), mask, mask, keep)
             lap("student, global")
-            near = d.student.backbone.select(
-                local.flatten(0, 1), keep=d._drop_path(local, now, 0, 2)
-            )
-            lap("student, local")
-            cls_scores, patch_scores = d.student.score(
-                torch.cat([guess.cls, near.cls]), guess.patches
-            )
-            views = cls_scores.unflatten(0, (-1, whole.shape[1]))
-            loss = cls_loss(views, cls, 0.1) + patch_loss(
-                patch_scores, patches, patch_weights(mask, torch.float32), 0.1
-            )
+            scores, patch_scores = d.student.score(guess.cls, guess.patches)
+            weights = patch_weights(mask, torch.float32)
+            loss = cls_loss(scores.unflatten(0, (2, -1)), cls, 0.1, views=views)
+            loss = loss + patch_loss(patch_scores, patches, weights, 0.1)
             lap("student's head and loss")
         loss.backward()
-        lap("backward")
+        lap("backward, global")
+        with precision.autocast():
+            keep = d._drop_path(local, now, 0, 2)
+            near = d.student.backbone.select(local.flatten(0, 1), keep=keep)
+            small = d.student.head(near.cls).unflatten(0, (len(local), -1))
+            loss = cls_loss(small, cls, 0.1, first_view=2, views=views)
+            lap("student, local")
+        loss.backward()
+        lap("backward, local")
         clip_each_parameter_(d.student.parameters(), 3.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
