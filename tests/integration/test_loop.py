@@ -294,7 +294,7 @@ def test_too_little_memory_is_one_line_with_the_way_out(
     def full(*_: object) -> None:
         raise torch.OutOfMemoryError("no room for 2.5 GiB")
 
-    monkeypatch.setattr(made.distiller, "forward", full)
+    monkeypatch.setattr(made.distiller, "shares", full)
     way_out = r"out of memory with 8 images in 1 parts; use train\.accumulate=2"
     with pytest.raises(UserError, match=way_out):
         made.train()
