@@ -262,9 +262,17 @@ class Trainer:
             yield batch.on(self.device).normalise(self.config.data.mean, self.config.data.std)
 
     def _one_step(self, views: Views, monitor: Monitor) -> None:
-        config, now = self.config, self.schedules.at(self.step)
+        now = self.schedules.at(self.step)
+        losses = self.learn(views, now)
+        self.step += 1
+        if monitor.due(now.step):
+            self._report(losses, now, monitor)
+
+    def learn(self, views: Views, now: Now) -> list[Losses]:
+        """One training step with the run's settings; the caller counts it."""
+        config = self.config
         try:
-            losses = train_step(
+            return train_step(
                 self.distiller,
                 self.optimizer,
                 views,
@@ -279,9 +287,6 @@ class Trainer:
                 f"{config.train.accumulate} parts; use train.accumulate="
                 f"{2 * config.train.accumulate}, which changes nothing but memory"
             ) from fault
-        self.step += 1
-        if monitor.due(now.step):
-            self._report(losses, now, monitor)
 
     def _report(self, losses: list[Losses], now: Now, monitor: Monitor) -> None:
         """Log the step, after it was computed, and show it."""

@@ -27,7 +27,7 @@ from attmask.data.batch import Batch
 from attmask.data.loader import Loader
 from attmask.data.source import Source
 from attmask.errors import UserError
-from attmask.train import Trainer, train_step
+from attmask.train import Trainer
 
 _SECONDS = 20.0  # for the loader alone, and again for the steps; a step that began is finished
 _STEPS = 6
@@ -178,22 +178,7 @@ def _time_steps(batches: Iterator[Batch], trainer: Trainer) -> tuple[list[float]
 def _one_step(batch: Batch, trainer: Trainer, step: int) -> None:
     config = trainer.config
     views = batch.on(trainer.device).normalise(config.data.mean, config.data.std)
-    try:
-        losses = train_step(
-            trainer.distiller,
-            trainer.optimizer,
-            views,
-            trainer.schedules.at(min(step, trainer.schedules.steps - 1)),
-            trainer.precision,
-            accumulate=config.train.accumulate,
-            clip=config.optim.clip,
-        )
-    except torch.OutOfMemoryError as fault:
-        raise UserError(
-            f"{trainer.device} is out of memory with {config.train.batch_size} images in "
-            f"{config.train.accumulate} parts; use train.accumulate="
-            f"{2 * config.train.accumulate}, which changes nothing but memory"
-        ) from fault
+    losses = trainer.learn(views, trainer.schedules.at(min(step, trainer.schedules.steps - 1)))
     losses[-1].total.item()  # an accelerator is done only when its result is read
 
 
