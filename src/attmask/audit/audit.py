@@ -92,8 +92,8 @@ def _timed(advised: Plan, source: Source) -> tuple[Timing | None, str | None]:
     """The timing, or why there is none; the rest of an audit is of use without."""
     try:
         return time_steps(advised.config, source), None
-    except UserError as problem:
-        return None, str(problem)
+    except (UserError, RuntimeError) as problem:  # PyTorch's own, or a process that died
+        return None, str(problem).partition("\n")[0]
 
 
 def _counts(images: Images, found: Survey) -> Counts:

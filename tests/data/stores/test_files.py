@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,8 @@ def test_an_absolute_name_stays_where_it_is(tmp_path: Path) -> None:
     files = Files(tmp_path / "data", (str(tmp_path / "far.png"), "near.png", "../far.png"))
     assert [files.read(row) for row in range(3)] == [png(1), png(2), png(1)]
     assert files.name(0) == str(tmp_path / "far.png")
+
+
+def test_a_pipe_that_is_called_a_picture_is_an_empty_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jpg")
+    assert Files(tmp_path, ["a.jpg"]).read(0) == b""

@@ -46,7 +46,9 @@ def test_a_mask_beside_a_picture_is_no_picture_but_dates_in_names_are_pictures(
     assert found == ["1.jpg", "scan.2020.jpg", "scan.2021.jpg"]
 
 
-def test_hidden_members_links_and_folders_are_left_out(tmp_path: Path) -> None:
+def test_hidden_members_links_and_folders_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "1.png").write_bytes(png(1))
     (tmp_path / "d" / "2.png").symlink_to("1.png")
@@ -54,6 +56,7 @@ def test_hidden_members_links_and_folders_are_left_out(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         archive.add(tmp_path / "d", "d")
     assert read(tmp_path / "a.tar") == [("d/1.png", None)]
+    assert "has 1 links, which are left out" in caplog.text
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

@@ -74,7 +74,7 @@ class _Headers(tarfile.TarFile):
 
 def _members(file: Path, raw: IO[bytes]) -> Iterator[tarfile.TarInfo]:
     """The whole regular files of a tar, by their headers: what lies between is not read."""
-    length, end = file.stat().st_size, 0
+    length, end, links = file.stat().st_size, 0, 0
     try:
         with _Headers.open(fileobj=raw, mode="r:") as archive:
             while (member := archive.next()) is not None:
@@ -84,6 +84,7 @@ def _members(file: Path, raw: IO[bytes]) -> Iterator[tarfile.TarInfo]:
                     raise tarfile.ReadError("unexpected end of data")
                 if member.isreg() and not member.issparse():
                     yield member
+                links += member.islnk() or member.issym()
         if any(os.pread(raw.fileno(), _BLOCK, end)):
             raise tarfile.ReadError("no header where one should be")
     except tarfile.TarError as fault:
@@ -92,6 +93,8 @@ def _members(file: Path, raw: IO[bytes]) -> Iterator[tarfile.TarInfo]:
                 f"{file} is not a plain tar file ({fault}); unpack or make it again"
             ) from fault
         log.warning("%s is damaged (%s): only the samples before are used", file, fault)
+    if links:
+        log.warning("%s has %d links, which are left out: pack the files themselves", file, links)
 
 
 def _label(ending: str, text: bytes, name: str) -> str | None:
