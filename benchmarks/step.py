@@ -2,20 +2,22 @@
 
 ViT-S/16, 2 × 224² + 6 × 96², K = 8192, forward, backward, clipping, optimiser and moving average,
 on the same views; CPU time of one thread, best of alternating rounds. Then what each phase takes,
-how far the step is from the time of its matrix multiplies alone, what High costs against Random,
-peak memory of a process of its own, and how the cost grows.
+how far the step is from the time of its matrix multiplies alone, what High costs against Random
+and peak memory of a process of its own; or how the cost grows.
 
-    python benchmarks/step.py [--batch 8] [--rounds 4] [--formats bf16 fp32] [--scaling]
+    python benchmarks/step.py [--batch 8] [--rounds 4] [--formats bf16 fp32] [--pairs 20]
+    python benchmarks/step.py --scaling [--plot FILE.svg]
 """
 
 import argparse
+import math
 import os
 import platform
 import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -23,6 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -210,41 +213,111 @@ def report_memory(name: str, precision: Precision, batch: int) -> None:
     print(_status("VmHWM") - before)
 
 
-def high_against_random(precision: Precision, batch: int, rounds: int) -> None:
-    """The same number of hidden patches, chosen by attention or by chance."""
+def high_against_random(precision: Precision, batch: int, pairs: int) -> None:
+    """The same number of hidden patches, chosen by attention or by chance: one step of each in
+    turn, and the median of the ratios with its interval of 95 % (by order statistics)."""
     inputs, same = Inputs.draw(batch), ("masking.probability=1", "backbone.drop_path=0")
     steps = {name: Ours(inputs, f"masking.strategy={name}", *same) for name in ("high", "random")}
-    taken: dict[str, list[float]] = {"high": [], "random": []}
-    for number in range(rounds + 1):
+    ratios = []
+    for number in range(pairs + 1):
+        taken = {}
         for name in ("high", "random") if number % 2 else ("random", "high"):
             began = time.process_time()
             steps[name](precision, number)
-            taken[name].append(time.process_time() - began)
-    high, chance = (sorted(taken[name][1:]) for name in ("high", "random"))
-    middle = len(high) // 2
+            taken[name] = time.process_time() - began
+        ratios.append(100 * (taken["high"] / taken["random"] - 1))
+    ratios = sorted(ratios[1:])  # the first pair warms up
+    reach = round(0.98 * math.sqrt(pairs))
+    low, high = (ratios[min(pairs - 1, max(0, pairs // 2 + side))] for side in (-reach, reach))
     print(
-        f"  High against Random, batch {batch}, {rounds} alternating steps: best "
-        f"{100 * (high[0] / chance[0] - 1):+.2f} %, "
-        f"median {100 * (high[middle] / chance[middle] - 1):+.2f} %"
+        f"  High against Random, batch {batch}, {pairs} pairs of steps: median "
+        f"{ratios[pairs // 2]:+.2f} % (95 %: {low:+.2f} to {high:+.2f})",
+        flush=True,
     )
 
 
-def scaling(precision: Precision, rounds: int) -> None:
-    """Seconds a step by batch, local crops and prototypes."""
+def attention_share(ours: Ours, precision: Precision) -> float:
+    """The share of a step that reading the teacher's `[CLS]` attention takes, which a strategy
+    that does not look could do without."""
+    backbone, crops = ours.distiller.teacher.backbone, ours.inputs.whole.flatten(0, 1)
+    with precision.autocast(), torch.no_grad():
+        watched = backbone._trunk(crops, None)[1]
+
+        def read(precision: Precision, number: int) -> None:
+            backbone._attention(watched)
+
+        reading = best_seconds({"": read}, precision, 5)[""]
+    return reading / best_seconds({"": ours}, precision, 2)[""]
+
+
+GROWTH = {
+    "batch": [(b, 6, 8192) for b in (2, 4, 8, 12, 16)],
+    "local crops": [(4, c, 8192) for c in (0, 2, 4, 6, 8, 10)],
+    "prototypes": [(4, 6, k) for k in (1024, 4096, 8192, 16384, 32768, 65536)],
+}
+
+
+def scaling(precision: Precision, rounds: int, plot: Path | None) -> None:
+    """Seconds a step by batch, local crops and prototypes, and how far from a straight line."""
     print("how the cost grows, CPU seconds a step:")
-    for title, cases in (
-        ("batch", [(b, 6, 8192) for b in (2, 4, 8, 16)]),
-        ("local crops", [(4, c, 8192) for c in (0, 2, 6, 10)]),
-        ("prototypes", [(4, 6, k) for k in (1024, 8192, 65536)]),
-    ):
-        told = []
+    grown: dict[str, tuple[list[int], list[float]]] = {}
+    for place, (title, cases) in enumerate(GROWTH.items()):
+        values, seconds = [case[place] for case in cases], []
         for batch, crops, prototypes in cases:
             inputs = Inputs.draw(batch, crops)
             step = Ours(inputs, f"head.prototypes={prototypes}", "backbone.drop_path=0")
-            took = best_seconds({"step": step}, precision, rounds)["step"]
-            value = {"batch": batch, "local crops": crops, "prototypes": prototypes}[title]
-            told.append(f"{value}: {took:.2f}")
-        print(f"  {title:<12} {', '.join(told)}", flush=True)
+            seconds.append(best_seconds({"step": step}, precision, rounds)["step"])
+        grown[title] = values, seconds
+        slope, start = _line(values, seconds)
+        off = max(abs(s / (start + slope * v) - 1) for v, s in zip(values, seconds, strict=True))
+        told = ", ".join(f"{v}: {s:.2f}" for v, s in zip(values, seconds, strict=True))
+        print(f"  {title:<12} {told}")
+        print(f"  {'':<12} {start:.2f} s + {slope:.3g} s each, at most {off:.1%} off", flush=True)
+    growth_with_prototypes(precision, rounds)
+    if plot is not None:
+        draw(grown, plot)
+
+
+def _line(values: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
+    """Slope and start of the straight line that is least off, relative to each point."""
+    slope, start = np.polyfit(values, seconds, 1, w=1 / np.array(seconds))
+    return float(slope), float(start)
+
+
+def growth_with_prototypes(precision: Precision, rounds: int) -> None:
+    """What 57,344 prototypes more cost, by the tokens that go through the last layer."""
+    inputs, few, many = Inputs.draw(4), 8192, 65536
+    builders: dict[str, Callable[[int], Step]] = {
+        "attmask": lambda k: Ours(inputs, f"head.prototypes={k}", "backbone.drop_path=0"),
+        "without masked patches": lambda k: Ours(
+            inputs,
+            f"head.prototypes={k}",
+            "backbone.drop_path=0",
+            "masking.probability=0",
+        ),
+        "textbook": lambda k: Peer(inputs, TextbookStep(k)),
+    }
+    for name, build in builders.items():
+        first, second = (best_seconds({"": build(k)}, precision, rounds)[""] for k in (few, many))
+        print(f"  {name}: {first:.2f} s with {few} prototypes, {second - first:+.2f} s with {many}")
+
+
+def draw(grown: dict[str, tuple[list[int], list[float]]], file: Path) -> None:
+    """One panel for each kind of growth, with the straight line through its points."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 2.8), layout="constrained")
+    panels = figure.subplots(1, len(grown))
+    for axis, (title, (values, seconds)) in zip(panels, grown.items(), strict=True):
+        slope, start = _line(values, seconds)
+        ends = np.array([0, max(values)])
+        axis.plot(ends, start + slope * ends, color="#b0b0b8", linewidth=1)
+        axis.plot(values, seconds, "o", color="#9f116f", markersize=5)
+        axis.set(xlabel=title, xlim=(0, 1.06 * max(values)), ylim=(0, 1.1 * max(seconds)))
+        axis.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("CPU seconds a step")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
 def main() -> None:
@@ -253,7 +326,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--formats", nargs="+", default=["bf16", "fp32"])
-    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--pairs", type=int, default=20, help="steps of High and of Random")
+    parser.add_argument("--scaling", action="store_true", help="how the cost grows, alone")
+    parser.add_argument("--plot", type=Path, help="draw how the cost grows to this file")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     warnings.filterwarnings("ignore", category=FutureWarning)
@@ -263,6 +338,9 @@ def main() -> None:
         report_memory(asked.memory_of, Precision.choose(asked.formats[0], cpu), asked.batch)
         return
     print(f"{date.today()}, {platform.machine()}, torch {torch.__version__}, batch {asked.batch}")
+    if asked.scaling:
+        scaling(Precision.choose(asked.formats[0], cpu), asked.rounds, asked.plot)
+        return
     inputs = Inputs.draw(asked.batch)
     steps = contestants(inputs)
     ours = steps["attmask"]
@@ -288,12 +366,11 @@ def main() -> None:
         fastest = {name: min(lap[name] for lap in laps) for name in laps[0]}
         whole = sum(fastest.values())
         print("  " + ", ".join(f"{name} {took / whole:.1%}" for name, took in fastest.items()))
-        high_against_random(precision, 2, 5 * asked.rounds)
+        print(f"  reading the attention {attention_share(ours, precision):.2%}")
+        high_against_random(precision, 2, asked.pairs)
     if {("bf16", "attmask"), ("fp32", "textbook")} <= seconds.keys():
         ratio = seconds["fp32", "textbook"] / seconds["bf16", "attmask"]
         print(f"bf16, the default here, against the textbook step in fp32: {ratio:.2f} times")
-    if asked.scaling:
-        scaling(Precision.choose("bf16", cpu), 2)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from attmask.config import PretrainConfig, describe, from_yaml, override, to_yaml
+from attmask.assign import describe
+from attmask.config import PretrainConfig, from_yaml, override, to_yaml
 from attmask.recipe import Recipe, read_recipe, recipes
 from attmask.settings import Config
 

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attmask.api import inspect, load_backbone, pretrain
+    from attmask.api import evaluate, inspect, load_backbone, pretrain
     from attmask.masking import Block, High, Hint, Low, Masker, Nothing, Random
 
 __version__ = "0.1.0"
@@ -17,12 +17,13 @@ __all__ = [
     "Masker",
     "Nothing",
     "Random",
+    "evaluate",
     "inspect",
     "load_backbone",
     "pretrain",
 ]
 
-_HOME = dict.fromkeys(("inspect", "load_backbone", "pretrain"), "attmask.api")
+_HOME = dict.fromkeys(("evaluate", "inspect", "load_backbone", "pretrain"), "attmask.api")
 
 
 def __getattr__(name: str) -> Any:

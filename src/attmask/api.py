@@ -2,20 +2,30 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from attmask import checkpoint, distributed
+from attmask import distributed
 from attmask.audit.audit import MAX_IMAGES, inspect_images
 from attmask.audit.record import Audit
-from attmask.config import PretrainConfig, from_yaml, override
+from attmask.config import PretrainConfig, override
 from attmask.data.sources import open_images
 from attmask.errors import UserError
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.cache import default_cache
+from attmask.evaluation.card import Card
+from attmask.evaluation.catalog import find_tasks
+from attmask.evaluation.evaluate import measure_all
 from attmask.evaluation.online import OnlineEvaluation
-from attmask.models.backbone import Backbone, build_backbone
+from attmask.evaluation.subject import Subject
+from attmask.evaluation.task import Task
+from attmask.hardware import Precision, choose_device, default_workers
+from attmask.models.backbone import Backbone
 from attmask.recipe import load_recipe
+from attmask.subjects import load_run, load_subject, names_of
 from attmask.train import Outcome, Trainer
 
 log = logging.getLogger(__name__)
@@ -82,37 +92,71 @@ def default_recipe() -> str:
     return "small" if torch.accelerator.is_available() else "cpu"
 
 
+def evaluate(
+    checkpoints: str | Path | Sequence[str | Path],
+    tasks: str | Task[Any] | Sequence[str | Task[Any]],
+    *,
+    data: str | Path | Mapping[str, str | Path],
+    overrides: Sequence[str] = (),
+    cache: str | Path | None = None,
+    device: str = "auto",
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "fp32",
+    batch_size: int = 64,
+    workers: int | None = None,
+    seed: int = 0,
+) -> list[Card]:
+    """Measure frozen backbones by tasks, named as in `attmask tasks` or your own; one card each.
+
+    A checkpoint is a run, one of its step-... folders, a file of weights, or `timm:NAME`; with
+    `@student` or `@untrained` behind a run, its student or its network before training. `data` is
+    where the images are, or a mapping from task to place.
+    """
+    named = [checkpoints] if isinstance(checkpoints, str | Path) else list(checkpoints)
+    chosen = find_tasks([tasks] if isinstance(tasks, str | Task) else tasks, overrides)
+    places = {task.name: _place(data, task.name) for task in chosen}
+    place = choose_device(device)
+    with distributed.processes(place):
+        here = distributed.own_device(place)
+        made = partial(
+            Bench,
+            device=here,
+            precision=Precision.choose(precision, here),
+            batch_size=batch_size,
+            workers=default_workers() if workers is None else workers,
+            seed=seed,
+        )
+        subjects = (
+            load_subject(name, shown) for name, shown in zip(named, names_of(named), strict=True)
+        )
+        benches = ((s, made(cache=_cache_of(s, cache))) for s in subjects)
+        return measure_all(chosen, benches, places)
+
+
+def _place(data: str | Path | Mapping[str, str | Path], task: str) -> Path:
+    if not isinstance(data, Mapping):
+        return Path(data)
+    if task not in data:
+        raise UserError(f"no images were given for the task {task}; add --data {task}=DIR")
+    return Path(data[task])
+
+
+def _cache_of(subject: Subject, asked: str | Path | None) -> Path:
+    if asked is not None:
+        return Path(asked)
+    return default_cache() if subject.folder is None else subject.folder / "features"
+
+
 def load_backbone(
     path: str | Path, *, network: Literal["teacher", "student"] = "teacher"
 ) -> Backbone:
     """The backbone of a run or of one of its checkpoints, ready to use; by default the teacher's.
 
-    `.vit` of what is returned is a plain timm network.
+    Also that of a file of weights (timm's, DINO's, iBOT's names) or of `timm:NAME`. `.vit` of what
+    is returned is a plain timm network.
     """
-    folder = Path(path).absolute()
-    run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
-    if not (run / "config.yaml").is_file():
-        raise UserError(
-            f"{path} is neither a run nor a checkpoint; give RUN or its step-... folder"
-        )
-    found = (
-        checkpoint.load_newest(run / "checkpoints") if run == folder else checkpoint.load(folder)
-    )
-    if found is None:
-        raise UserError(f"{path} has no checkpoint yet; start its training again to make one")
-    config = from_yaml(run / "config.yaml")
-    backbone = build_backbone(
-        config.backbone.model_copy(update={"pretrained": False}),
-        image_size=config.views.global_size,
-        channels=config.data.channels,
-        layer=config.masking.layer,
-    )
-    prefix = f"{network}.backbone."
-    weights = found.tensors["weights"].items()
-    backbone.load_state_dict(
-        {k.removeprefix(prefix): t for k, t in weights if k.startswith(prefix)}
-    )
-    return backbone.eval()
+    if network == "student":
+        return load_run(Path(path), "student").backbone
+    return load_subject(path).backbone
 
 
 def _as_yaml(value: Any) -> str:

@@ -86,6 +86,57 @@ def build_parser() -> Parser:
     inspect.add_argument("--recipe", help="advise on this recipe (default: one that fits)")
     inspect.set_defaults(run=_inspect)
 
+    evaluate = commands.add_parser(
+        "evaluate",
+        help="measure frozen backbones: k-NN, linear, clustering, retrieval, ...",
+        description="Measure frozen backbones by tasks (see attmask tasks). CHECKPOINT is a run, "
+        "one of its step-... folders, a file of weights or timm:NAME; RUN@untrained is its network "
+        "before training, RUN@student its student. Several give one comparison table.",
+    )
+    evaluate.add_argument(
+        "words", metavar="CHECKPOINT... TASK...", nargs="+", help="what to measure, and how"
+    )
+    evaluate.add_argument(
+        "--data",
+        metavar="DIR",
+        action="append",
+        required=True,
+        help="where the images are; TASK=DIR for one task",
+    )
+    evaluate.add_argument(
+        "--out",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="write the cards (.json) or the comparison (.md, .csv, .tex); may come again "
+        "(cards are kept in RUN/evaluations too)",
+    )
+    evaluate.add_argument(
+        "--cache", metavar="DIR", type=Path, help="where features are kept (default: RUN/features)"
+    )
+    evaluate.add_argument("--device", default="auto", help="cpu, cuda, ... (default: auto)")
+    evaluate.add_argument(
+        "--precision",
+        choices=["auto", "bf16", "fp16", "fp32"],
+        default="fp32",
+        help="number format of forward passes (default: fp32)",
+    )
+    evaluate.add_argument(
+        "--batch-size", metavar="N", type=int, default=64, help="images at once (default: 64)"
+    )
+    evaluate.add_argument(
+        "--workers", metavar="N", type=int, help="processes that read (default: by the cores)"
+    )
+    evaluate.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
+    evaluate.add_argument("--json", action="store_true", help="print the cards as JSON")
+    _add_overrides(evaluate, "knn.temperature=0.1: see attmask tasks TASK")
+    evaluate.set_defaults(run=_evaluate)
+
+    tasks = commands.add_parser("tasks", help="list the tasks, or every setting of one")
+    tasks.add_argument("name", metavar="TASK", nargs="?", help="show its settings")
+    tasks.set_defaults(run=_tasks)
+
     recipes = commands.add_parser("recipes", help="list the recipes")
     recipes.set_defaults(run=_recipes)
 
@@ -98,13 +149,13 @@ def build_parser() -> Parser:
     return parser
 
 
-def _add_overrides(parser: argparse.ArgumentParser) -> None:
+def _add_overrides(
+    parser: argparse.ArgumentParser, example: str = "masking.strategy=hint: see attmask config NAME"
+) -> None:
     """Say that key=value is taken, between options too; `parse` collects them."""
     parser.set_defaults(overrides=[])
     parser.usage = f"{parser.format_usage().removeprefix('usage: ').strip()} [key=value ...]"
-    parser.epilog = (
-        "key=value changes a setting, e.g. masking.strategy=hint: see attmask config NAME"
-    )
+    parser.epilog = f"key=value changes a setting, e.g. {example}"
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -170,6 +221,87 @@ def _inspect(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _evaluate(parsed: argparse.Namespace) -> int:
+    from attmask import distributed
+    from attmask.api import evaluate
+    from attmask.evaluation.card import write_cards, write_text
+    from attmask.evaluation.catalog import split_words
+    from attmask.evaluation.table import FORMATS, compare, render
+
+    # argparse takes an assignment between two names for one of the words.
+    overrides = [word for word in parsed.words if _is_assignment(word)] + parsed.overrides
+    checkpoints, tasks = split_words([w for w in parsed.words if not _is_assignment(w)])
+    for file in parsed.out:
+        if file.suffix not in (".json", *FORMATS):
+            raise UserError(
+                f"--out {file} has no known ending; use {', '.join(('.json', *FORMATS))}"
+            )
+    cards = evaluate(
+        checkpoints,
+        tasks,
+        data=_places(parsed.data, tasks),
+        overrides=overrides,
+        cache=parsed.cache,
+        device=parsed.device,
+        precision=parsed.precision,
+        batch_size=parsed.batch_size,
+        workers=parsed.workers,
+        seed=parsed.seed,
+    )
+    if not distributed.launched_main():
+        return 0
+    for file in parsed.out:
+        if file.suffix == ".json":
+            write_cards(cards, file)
+        else:
+            write_text(file, FORMATS[file.suffix](compare(cards)))
+    if parsed.json:
+        print(json.dumps([card.to_dict() for card in cards], indent=2))
+    else:
+        print(render(cards, width=shutil.get_terminal_size((100, 24)).columns), end="")
+    return 0
+
+
+def _is_assignment(word: str) -> bool:
+    """Whether a word is key=value and not a path with an equals sign in it."""
+    key, equals, _ = word.partition("=")
+    return bool(equals) and key.replace(".", "").replace("_", "").replace("-", "").isalnum()
+
+
+def _places(given: Sequence[str], tasks: Sequence[str]) -> dict[str, Path]:
+    """Where the images of each task are: one place for all, or TASK=DIR."""
+    from attmask.evaluation.catalog import TASKS
+
+    for_all: list[str] = []
+    for_one: dict[str, Path] = {}
+    for place in given:
+        task, equals, folder = place.partition("=")
+        if not equals or task not in {known.name for known in TASKS}:
+            for_all.append(place)
+        elif task in tasks:
+            for_one[task] = Path(folder)
+        else:
+            raise UserError(f"--data {place} is for {task}, which is not among {', '.join(tasks)}")
+    if len(for_all) > 1:
+        raise UserError(f"--data was given twice ({', '.join(for_all)}); use TASK=DIR for one task")
+    return {task: Path(place) for place in for_all for task in tasks} | for_one
+
+
+def _tasks(parsed: argparse.Namespace) -> int:
+    from attmask.evaluation.catalog import TASKS, find_tasks, settings_of
+
+    if parsed.name is None:
+        for task in TASKS:
+            print(f"{task.name:<24}v{task.version}  {task.about}")
+        return 0
+    (task,) = find_tasks([parsed.name])
+    print(f"{task.name}, version {task.version}: {task.about}\nimages: {task.dataset.layout}")
+    for line in settings_of(task):
+        paper = f" (paper: {line.paper})" if line.paper else ""
+        print(f"{f'{line.key}={line.value}':<40} {line.meaning}{paper}")
+    return 0
+
+
 def _demo(parsed: argparse.Namespace) -> int:
     from attmask.demo import Demo
 
@@ -214,7 +346,7 @@ def _recipes(parsed: argparse.Namespace) -> int:
 
 def _config(parsed: argparse.Namespace) -> int:
     from attmask.api import configure
-    from attmask.config import describe
+    from attmask.assign import describe
     from attmask.recipe import read_recipe
 
     for line in describe(configure(parsed.name, parsed.overrides)):

@@ -2,11 +2,17 @@
 
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from attmask.errors import UserError
+
+Value = TypeVar("Value")
 
 
 def world_size() -> int:
@@ -51,3 +57,53 @@ def logsumexp_over_rows(values: Tensor) -> Tensor:
     total = (values - largest).exp().sum(dim=0)
     dist.all_reduce(total)
     return total.log() + largest
+
+
+def all_agree(yes: bool) -> bool:
+    """Whether every process says yes."""
+    if world_size() == 1:
+        return yes
+    said: list[bool | None] = [None] * world_size()
+    dist.all_gather_object(said, yes)
+    return all(said)
+
+
+def from_main(value: Value) -> Value:
+    """What the main process has, for all."""
+    if world_size() == 1:
+        return value
+    said = [value]
+    dist.broadcast_object_list(said, src=0)
+    return said[0]
+
+
+def wait_for_all() -> None:
+    """Go on when every process has come here."""
+    if world_size() > 1:
+        dist.barrier()
+
+
+@contextmanager
+def processes(device: torch.device) -> Iterator[None]:
+    """The process group of a launch with several processes (torchrun), for as long as it lasts."""
+    launched = int(os.environ.get("WORLD_SIZE", "1"))
+    if launched == 1 or not dist.is_available() or dist.is_initialized():
+        yield
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def own_device(device: torch.device) -> torch.device:
+    """The device of this process: on a machine with several GPUs, each process has its own."""
+    if device == torch.device("cuda") and world_size() > 1:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return device
+
+
+def launched_main() -> bool:
+    """Whether this is the main process of a launch, also after its group has ended."""
+    return int(os.environ.get("RANK", "0")) == 0

@@ -39,7 +39,10 @@ class MonitorConfig(Config):
         ge=0,
     )
     knn_every_epochs: int = setting(
-        1, "epochs between two online k-NN evaluations (0 = never)", operational=True, ge=0
+        1,
+        "epochs between two online evaluations: k-NN, objects and quality (0 = never)",
+        operational=True,
+        ge=0,
     )
     knn_k: int = setting(
         20, "neighbours of the online k-NN evaluation", paper="20", operational=True, ge=1
@@ -55,6 +58,12 @@ class MonitorConfig(Config):
         2_000,
         "at most so many test images to classify online",
         paper="all",
+        operational=True,
+        ge=1,
+    )
+    quality_max_images: int = setting(
+        2_000,
+        "at most so many images to measure rank and uniformity on, alignment on 500 of them",
         operational=True,
         ge=1,
     )

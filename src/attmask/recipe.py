@@ -5,7 +5,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from attmask.config import PretrainConfig, checked, parse_yaml, unknown
+from attmask.assign import checked, parse_yaml, unknown
+from attmask.config import PretrainConfig
 from attmask.errors import UserError
 from attmask.settings import Config, setting
 

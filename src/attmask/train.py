@@ -166,6 +166,8 @@ class Trainer:
         self._pace = Pace()
         self._take_up()
         self._say_what_runs()
+        if config.train.recompute:
+            self.distiller.student.backbone.recompute_blocks()
         if config.train.compile:
             self.distiller.student.backbone.compile_blocks()
             self.distiller.teacher.backbone.compile_blocks()
@@ -285,7 +287,8 @@ class Trainer:
             raise UserError(
                 f"{self.device} is out of memory with {config.train.batch_size} images in "
                 f"{config.train.accumulate} parts; use train.accumulate="
-                f"{2 * config.train.accumulate}, which changes nothing but memory"
+                f"{2 * config.train.accumulate} or train.recompute=true, which change only memory "
+                "and time"
             ) from fault
 
     def _report(self, losses: list[Losses], now: Now, monitor: Monitor) -> None:

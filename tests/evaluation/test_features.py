@@ -153,7 +153,7 @@ def test_features_are_the_class_tokens_in_the_order_of_the_source(
     )
     assert features.labels is not None
     assert features.labels.tolist() == [0] * 5 + [1] * 3 + [2] * 9
-    torch.testing.assert_close(features.cls, one_by_one(backbone, source), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(features.vectors, one_by_one(backbone, source), atol=1e-5, rtol=1e-5)
 
 
 def one_by_one(backbone: Backbone, source: Source) -> Tensor:
@@ -176,7 +176,7 @@ def test_cached_crops_give_the_same_features(backbone: Backbone, source: Source)
     assert crops.images.shape == (17, 3, 32, 32)
     cached = extract_cached(backbone, crops, data=DATA, batch_size=5)
     direct = extract(backbone, source, image_size=32, data=DATA)
-    torch.testing.assert_close(cached.cls, direct.cls, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(cached.vectors, direct.vectors, atol=1e-5, rtol=1e-5)
     assert cached.labels is not None
     assert direct.labels is not None
     assert torch.equal(cached.labels, direct.labels)
@@ -198,7 +198,7 @@ def test_images_without_labels_have_features_without_labels(
     source = open_images(tmp_path).train
     features = extract(backbone, source, image_size=32, data=DATA)
     assert features.labels is None
-    assert features.cls.shape == (1, backbone.width)
+    assert features.vectors.shape == (1, backbone.width)
 
 
 def test_extraction_leaves_modes_gradients_and_random_numbers_as_they_were(
@@ -211,9 +211,9 @@ def test_extraction_leaves_modes_gradients_and_random_numbers_as_they_were(
     features = extract(backbone, source, image_size=32, data=DATA, workers=1)
     assert [module.training for module in backbone.modules()] == modes
     assert torch.equal(torch.get_rng_state(), before)
-    assert not features.cls.requires_grad
+    assert not features.vectors.requires_grad
     # A probe trained on them needs ordinary tensors.
-    assert not features.cls.is_inference()
+    assert not features.vectors.is_inference()
 
 
 def test_features_are_fp32_in_mixed_precision(backbone: Backbone, source: Source) -> None:
@@ -225,9 +225,9 @@ def test_features_are_fp32_in_mixed_precision(backbone: Backbone, source: Source
         data=DATA,
         autocast=lambda: torch.autocast("cpu", torch.bfloat16),
     )
-    assert mixed.cls.dtype == torch.float32
-    assert not torch.equal(mixed.cls, full.cls)
-    torch.testing.assert_close(mixed.cls, full.cls, atol=0.1, rtol=0.1)
+    assert mixed.vectors.dtype == torch.float32
+    assert not torch.equal(mixed.vectors, full.vectors)
+    torch.testing.assert_close(mixed.vectors, full.vectors, atol=0.1, rtol=0.1)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -12,9 +12,22 @@ from torch.nn import functional
 
 from attmask.data.sources import DataConfig, open_images
 from attmask.errors import UserError
-from attmask.evaluation import knn
+from attmask.evaluation import neighbours
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.datasets.labelled import Labelled, Split
+from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import CachedCrops, Features
-from attmask.evaluation.knn import Accuracy, colour_features, knn_accuracy, pixel_features
+from attmask.evaluation.knn import (
+    Accuracy,
+    Knn,
+    colour_features,
+    knn_accuracies,
+    knn_accuracy,
+    pixel_features,
+)
+from attmask.evaluation.subject import Subject
+from attmask.hardware import Precision
+from attmask.models.backbone import BackboneConfig, build_backbone
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "knn.npz"
 
@@ -24,7 +37,7 @@ def random_features(images: int, classes: int, seed: int, width: int = 8) -> Fea
     labels = torch.arange(images) % classes
     centres = torch.randn(classes, width, generator=torch.Generator().manual_seed(99))
     cls = centres[labels] + torch.randn(images, width, generator=draw)
-    return Features(cls=cls, labels=labels)
+    return Features(vectors=cls, labels=labels)
 
 
 def plain_knn(
@@ -34,8 +47,8 @@ def plain_knn(
     assert bank.labels is not None
     assert queries.labels is not None
     first = five = 0
-    for query, label in zip(queries.cls, queries.labels.tolist(), strict=True):
-        cosine = functional.cosine_similarity(bank.cls, query[None], dim=1).tolist()
+    for query, label in zip(queries.vectors, queries.labels.tolist(), strict=True):
+        cosine = functional.cosine_similarity(bank.vectors, query[None], dim=1).tolist()
         nearest = sorted(range(len(cosine)), key=lambda i: -cosine[i])[:k]
         votes = [0.0] * classes
         for i in nearest:
@@ -43,7 +56,7 @@ def plain_knn(
         ranked = sorted(range(classes), key=lambda c: -votes[c])
         first += label == ranked[0]
         five += label in ranked[:5]
-    return Accuracy(100 * first / len(queries.cls), 100 * five / len(queries.cls))
+    return Accuracy(100 * first / len(queries.vectors), 100 * five / len(queries.vectors))
 
 
 @pytest.mark.parametrize("k", [5, 20, 100])
@@ -52,7 +65,7 @@ def test_accuracy_equals_the_reference_implementation(k: int) -> None:
 
     def features(split: str) -> Features:
         labels = torch.from_numpy(golden[f"{split}_labels"])
-        return Features(cls=torch.from_numpy(golden[split]), labels=labels)
+        return Features(vectors=torch.from_numpy(golden[split]), labels=labels)
 
     accuracy = knn_accuracy(features("train"), features("test"), k=k, classes=10)
     assert (accuracy.top1, accuracy.top5) == pytest.approx(golden[f"top_{k}"], abs=1e-9)
@@ -68,36 +81,71 @@ def test_accuracy_equals_a_plain_loop(seed: int, k: int, classes: int) -> None:
 
 def test_one_neighbour_equals_scikit_learn() -> None:
     bank, queries = random_features(200, 5, 0), random_features(100, 5, 1)
-    judge = KNeighborsClassifier(1, metric="cosine").fit(bank.cls.numpy(), bank.labels)
-    expected = 100 * judge.score(queries.cls.numpy(), queries.labels)
+    judge = KNeighborsClassifier(1, metric="cosine").fit(bank.vectors.numpy(), bank.labels)
+    expected = 100 * judge.score(queries.vectors.numpy(), queries.labels)
     assert knn_accuracy(bank, queries, k=1, classes=5).top1 == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("k", [5, 20, 150])
+def test_weighted_votes_equal_scikit_learn(k: int) -> None:
+    bank, queries = random_features(200, 7, 0), random_features(150, 7, 1)
+    judge = KNeighborsClassifier(
+        k, metric="cosine", weights=lambda distance: np.exp((1 - distance) / 0.07)
+    )
+    judge.fit(bank.vectors.double().numpy(), bank.labels)
+    expected = 100 * judge.score(queries.vectors.double().numpy(), queries.labels)
+    assert knn_accuracy(bank, queries, k=k, classes=7).top1 == pytest.approx(expected)
+
+
+def test_one_search_gives_what_each_k_gives_alone() -> None:
+    bank, queries = random_features(60, 9, 0), random_features(41, 9, 1)
+    together = knn_accuracies(bank, queries, ks=[20, 1, 60], classes=9)
+    assert together == {k: knn_accuracy(bank, queries, k=k, classes=9) for k in (20, 1, 60)}
+
+
+def test_a_class_without_votes_ranks_by_its_number() -> None:
+    bank = Features(vectors=torch.ones(2, 3), labels=torch.tensor([7, 3]))
+    # The order of the vote is 3, 7, 0, 1, 2, 4, 5, 6, 8, 9.
+    for label, is_in_five in ((3, True), (7, True), (2, True), (4, False), (0, True), (9, False)):
+        query = Features(vectors=torch.ones(1, 3), labels=torch.tensor([label]))
+        accuracy = knn_accuracy(bank, query, k=2, classes=10)
+        assert (accuracy.top1, accuracy.top5) == (100 * (label == 3), 100 * is_in_five)
+
+
+def test_a_million_classes_take_no_more_memory_than_few() -> None:
+    bank, queries = random_features(3000, 3000, 0), random_features(2000, 3000, 1)
+    few = knn_accuracy(bank, queries, k=20, classes=3000)
+    # One vote for each query and class would be 16 GB.
+    assert knn_accuracy(bank, queries, k=20, classes=1_000_000) == few
 
 
 def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
     bank, queries = random_features(60, 6, 0), random_features(41, 6, 1)
     whole = knn_accuracy(bank, queries, k=7, classes=6)
-    monkeypatch.setattr(knn, "_SIMILARITIES_AT_ONCE", 60 * 4)
+    monkeypatch.setattr(neighbours, "_CPU_BLOCK", (16, 16))
     assert knn_accuracy(bank, queries, k=7, classes=6) == whole
 
 
 def test_length_of_a_feature_does_not_matter() -> None:
     bank, queries = random_features(50, 4, 0), random_features(30, 4, 1)
-    longer = Features(cls=bank.cls * torch.linspace(0.1, 50, 50)[:, None], labels=bank.labels)
+    longer = Features(
+        vectors=bank.vectors * torch.linspace(0.1, 50, 50)[:, None], labels=bank.labels
+    )
     assert knn_accuracy(longer, queries, k=9, classes=4) == knn_accuracy(
         bank, queries, k=9, classes=4
     )
 
 
 def test_of_equally_similar_bank_images_the_earlier_counts() -> None:
-    bank = Features(cls=torch.ones(300, 3), labels=torch.arange(300) % 3)
+    bank = Features(vectors=torch.ones(300, 3), labels=torch.arange(300) % 3)
     for label, expected in ((0, 100.0), (1, 0.0), (2, 0.0)):
-        query = Features(cls=torch.ones(1, 3), labels=torch.tensor([label]))
+        query = Features(vectors=torch.ones(1, 3), labels=torch.tensor([label]))
         assert knn_accuracy(bank, query, k=1, classes=3).top1 == expected
 
 
 def test_of_classes_with_equal_votes_the_lower_wins() -> None:
-    bank = Features(cls=torch.ones(2, 3), labels=torch.tensor([4, 2]))
-    query = Features(cls=torch.ones(1, 3), labels=torch.tensor([2]))
+    bank = Features(vectors=torch.ones(2, 3), labels=torch.tensor([4, 2]))
+    query = Features(vectors=torch.ones(1, 3), labels=torch.tensor([2]))
     assert knn_accuracy(bank, query, k=2, classes=5).top1 == 100
 
 
@@ -163,6 +211,67 @@ def test_pixels_are_centred_by_the_bank_and_not_by_the_queries(tmp_path: Path) -
     bank = cached(tmp_path / "bank", {"a": noise[:2], "b": noise[2:4]})
     queries = cached(tmp_path / "queries", {"a": noise[:1], "b": noise[2:3]})
     bank_features, query_features = pixel_features(bank, queries)
-    torch.testing.assert_close(bank_features.cls.mean(dim=0), torch.zeros(768), atol=1e-4, rtol=0)
-    torch.testing.assert_close(query_features.cls[0], bank_features.cls[0])
+    torch.testing.assert_close(
+        bank_features.vectors.mean(dim=0), torch.zeros(768), atol=1e-4, rtol=0
+    )
+    torch.testing.assert_close(query_features.vectors[0], bank_features.vectors[0])
     assert knn_accuracy(bank_features, query_features, k=1, classes=2).top1 == 100
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    config = BackboneConfig(name="vit_tiny_patch16_224", width=24, depth=2, heads=2, patch_size=8)
+    return Subject("tiny", build_backbone(config, image_size=32, channels=3), 32, DataConfig())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    cpu = torch.device("cpu")
+    return Bench(cpu, Precision.choose("fp32", cpu), tmp_path / "cache")
+
+
+@pytest.mark.parametrize("reading", [Reading(), Reading(token="gap", blocks=2)])
+def test_the_protocol_measures_its_own_reading_for_every_k(
+    scenes: Path, subject: Subject, bench: Bench, reading: Reading
+) -> None:
+    data = Labelled().open(scenes)
+    measures = Knn(ks=(20, 1, 200), reading=reading, image_size=40).measure(subject, data, bench)
+    bank, queries = (
+        bench.features(subject, source, CentreCrop(40, reading))
+        for source in (data.train, data.test)
+    )
+    by_k = {k: knn_accuracy(bank, queries, k=k, classes=data.classes) for k in (20, 1, 48)}
+    assert list(measures.numbers.items()) == [
+        ("top-1", by_k[20].top1),
+        ("top-5", by_k[20].top5),
+        ("top-1, k=1", by_k[1].top1),
+        ("top-1, k=200", by_k[48].top1),
+    ]
+    assert measures.details["by k"]["1"] == {"top1": by_k[1].top1, "top5": by_k[1].top5}
+    assert measures.notes == ("k = 200 is more than the 48 images to learn from: all of them vote",)
+
+
+def test_classes_that_cannot_be_learned_are_named(
+    scenes: Path, subject: Subject, bench: Bench
+) -> None:
+    data = Labelled().open(scenes)
+    assert data.train.labels is not None
+    names = data.train.classes
+    one_class = data.train.subset(np.flatnonzero(data.train.labels == 1))
+    measures = Knn(ks=(1,)).measure(subject, Split(one_class, data.test), bench)
+    shown = f"{names[0]}, {names[2]}, {names[3]}, ..."
+    note = f"9 of 10 tested classes have no image to learn from: {shown}"
+    assert measures.notes == (note,)
+    assert measures.numbers["top-1"] == 10
+
+
+def test_a_single_test_image_is_measured(scenes: Path, subject: Subject, bench: Bench) -> None:
+    data = Labelled().open(scenes)
+    single = Split(data.train, data.test.subset([0]))
+    assert Knn().measure(subject, single, bench).numbers["top-1"] in (0.0, 100.0)
+
+
+@pytest.mark.parametrize("settings", [{"ks": ()}, {"ks": (0,)}, {"temperature": 0}])
+def test_impossible_settings_are_refused(settings: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        Knn.model_validate(settings)

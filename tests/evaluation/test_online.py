@@ -3,6 +3,7 @@
 import logging
 import shutil
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,17 @@ import torch
 
 from attmask.data.source import Images, everything
 from attmask.data.sources import DataConfig, open_images
+from attmask.errors import UserError
+from attmask.evaluation import online as module
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.datasets.pictures import Shown
 from attmask.evaluation.features import CachedCrops, extract
 from attmask.evaluation.knn import knn_accuracy
 from attmask.evaluation.objects import measure_objects
 from attmask.evaluation.online import OnlineEvaluation
+from attmask.evaluation.quality import Quality
+from attmask.evaluation.subject import Subject
+from attmask.hardware import Precision
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from attmask.monitor import MonitorConfig
 
@@ -50,7 +58,61 @@ def test_it_measures_what_the_evaluations_measure(scenes: Path, backbone: Backbo
     report = measure_objects(backbone, images.val, image_size=32, data=DATA)
     for name, value in report.as_metrics().items():
         assert numbers[name] == pytest.approx(value, abs=1e-6)
-    assert names(numbers) == {"knn", "object"}
+    assert names(numbers) == {"knn", "object", "quality"}
+    assert list(numbers)[:2] == ["knn/top1", "knn/top5"], "these are shown to a person"
+
+
+def test_quality_is_what_the_task_measures_on_the_same_images(
+    scenes: Path, tmp_path: Path, backbone: Backbone
+) -> None:
+    images = open_images(scenes)
+    assert images.val is not None
+    numbers = online(images)(backbone, nullcontext)
+    cpu = torch.device("cpu")
+    bench = Bench(device=cpu, precision=Precision.choose("fp32", cpu), cache=tmp_path)
+    subject = Subject("tiny", backbone, 32, DATA)
+    found = Quality().measure(subject, Shown(images.val), bench).numbers
+    for name in ("rank", "alignment", "uniformity"):
+        assert numbers[f"quality/{name}"] == pytest.approx(found[name], rel=1e-5)
+    bare = Images(everything(images.train.root, images.train.store), replace(images.val))
+    assert online(bare)(backbone, nullcontext)["quality/rank"] == numbers["quality/rank"]
+
+
+def test_images_for_quality_are_evenly_spread_over_those_that_knn_asks_about(
+    scenes: Path, backbone: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = open_images(scenes)
+    half = online(images, MonitorConfig(quality_max_images=10))
+    assert half.queries.labels is not None
+    assert half.queries.labels[half.probe].tolist() == list(range(10))
+    assert half.views.shape == (2, 10, 3, 32, 32)
+    assert "quality/uniformity" in half(backbone, nullcontext)
+    monkeypatch.setattr(module, "ALIGNED_IMAGES", 5)
+    fewer = online(images, MonitorConfig(quality_max_images=10))
+    assert torch.equal(fewer.views, half.views[:, ::2]), "every other of the ten"
+    alone = online(images, MonitorConfig(quality_max_images=1))(backbone, nullcontext)
+    assert alone["quality/rank"] == pytest.approx(1, abs=1e-4)
+    assert "quality/uniformity" not in alone, "it is about pairs"
+
+
+def test_without_labels_and_val_quality_is_measured_on_images_trained_on(scenes: Path) -> None:
+    train = open_images(scenes).train
+    unlabelled = Images(everything(train.root, train.store))
+    few = online(unlabelled, MonitorConfig(quality_max_images=12))
+    assert few.queries.indices == list(range(0, 48, 4))
+    quarter = OnlineEvaluation(unlabelled, DataConfig(percent=25), MONITOR, image_size=32)
+    assert quarter.queries.indices == list(range(12))
+
+
+def test_a_network_that_diverged_is_named_so(scenes: Path, backbone: Backbone) -> None:
+    train = open_images(scenes).train
+    evaluation = online(Images(everything(train.root, train.store)))
+    broken = deepcopy(backbone)
+    for weight in broken.vit.norm.parameters():
+        torch.nn.init.constant_(weight, torch.nan)
+    evaluation.has_objects = False
+    with pytest.raises(UserError, match="not finite; the run diverged"):
+        evaluation(broken, nullcontext)
 
 
 def test_without_val_a_tenth_of_each_class_is_asked_about_and_not_in_the_bank(
@@ -73,13 +135,13 @@ def test_without_labels_there_is_no_knn_and_without_masks_no_object(
 ) -> None:
     train = open_images(scenes).train
     unlabelled = Images(everything(train.root, train.store))
-    assert names(online(unlabelled)(backbone, nullcontext)) == {"object"}
+    assert names(online(unlabelled)(backbone, nullcontext)) == {"object", "quality"}
     assert online(unlabelled).rivals() == {}
     shutil.copytree(scenes / "train", tmp_path / "elsewhere")
     apart = open_images(tmp_path / "elsewhere")
-    assert names(online(apart)(backbone, nullcontext)) == {"knn"}
+    assert names(online(apart)(backbone, nullcontext)) == {"knn", "quality"}
     bare = Images(everything(apart.train.root, apart.train.store))
-    assert online(bare)(backbone, nullcontext) == {}
+    assert names(online(bare)(backbone, nullcontext)) == {"quality"}
 
 
 def test_one_class_or_one_image_a_class_is_nothing_to_ask_about(
@@ -87,9 +149,9 @@ def test_one_class_or_one_image_a_class_is_nothing_to_ask_about(
 ) -> None:
     train = open_images(scenes).train
     single = train.first_per_class(1)
-    assert names(online(Images(single))(backbone, nullcontext)) == {"object"}
+    assert names(online(Images(single))(backbone, nullcontext)) == {"object", "quality"}
     alone = replace(train, labels=np.zeros(len(train), dtype=np.int64), classes=("all",))
-    assert names(online(Images(alone))(backbone, nullcontext)) == {"object"}
+    assert names(online(Images(alone))(backbone, nullcontext)) == {"object", "quality"}
 
 
 def test_limits_and_the_first_of_each_class_are_kept_to(scenes: Path, backbone: Backbone) -> None:

@@ -353,6 +353,31 @@ def test_tokens_attention_and_gradients_are_the_same_in_generated_code() -> None
 # --- drop path
 
 
+def test_recomputing_blocks_saves_memory_and_changes_no_bit_of_a_gradient() -> None:
+    keep = torch.tensor([[[1.0, 0, 1]] * 2, [[1.25, 1.25, 0]] * 2, [[1.0, 1, 1]] * 2])
+    images, mask = pictures(3, 3, 32, 32), some_patches(3, 16)
+    gradients: list[Tensor] = []
+    kept: list[int] = []
+    for recompute in (False, True):
+        backbone = small()
+        if recompute:
+            backbone.recompute_blocks()
+        kept.append(0)
+
+        def count(tensor: Tensor) -> Tensor:
+            kept[-1] += tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            out = backbone.select(images, mask, mask, keep)
+        (out.cls.square().sum() + out.patches.square().sum()).backward()
+        gradients.append(
+            torch.cat([p.grad.flatten() for p in backbone.parameters() if p.grad is not None])
+        )
+    assert torch.equal(gradients[0], gradients[1])
+    assert kept[1] < kept[0] / 2
+
+
 def test_drop_path_rises_linearly_over_depth() -> None:
     rates = drop_path_rates(reference_network().backbone, 0.3)
     torch.testing.assert_close(rates, torch.tensor([0, 0.1, 0.2, 0.3], dtype=torch.float64))

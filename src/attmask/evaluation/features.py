@@ -31,7 +31,7 @@ _LONGEST = 16  # times the shorter side: what is beyond would be resized only to
 class Features:
     """One vector an image, in the order of the source, with the labels where there are any."""
 
-    cls: Float[Tensor, "M D"]
+    vectors: Float[Tensor, "M D"]
     labels: Int[Tensor, "M"] | None
 
 
@@ -260,7 +260,7 @@ def extract(
     batches = read_in_order(read, everything, batch_size=batch_size, workers=workers)
     crops = (batch for (batch,) in batches)
     cls = _through_backbone(backbone, crops, data, autocast)
-    return Features(cls=cls, labels=_labels(source, everything))
+    return Features(vectors=cls, labels=_labels(source, everything))
 
 
 def extract_cached(
@@ -274,4 +274,4 @@ def extract_cached(
     """The same as `extract` for crops that are already in memory."""
     batches = crops.images.split(batch_size)
     cls = _through_backbone(backbone, batches, data, autocast)
-    return Features(cls=cls, labels=crops.labels)
+    return Features(vectors=cls, labels=crops.labels)

@@ -1,18 +1,29 @@
 """Weighted k-nearest-neighbour classification on frozen features, and its two simplest rivals."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
 from attmask.errors import UserError
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import CachedCrops, Features
+from attmask.evaluation.neighbours import nearest
+from attmask.evaluation.progress import counting
+from attmask.evaluation.subject import Subject
+from attmask.evaluation.task import Measures
+from attmask.settings import Config, setting
 
-_SIMILARITIES_AT_ONCE = 2**25  # 128 MB of fp32, whatever the size of the bank
+_ROWS_AT_ONCE = 8192
+_NAMES_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -23,6 +34,64 @@ class Accuracy:
     top5: float
 
 
+class Knn(Config):
+    """The nearest training images vote on the class of each test image."""
+
+    ks: tuple[Annotated[int, Field(ge=1)], ...] = setting(
+        (20, 10, 100, 200), "numbers of neighbours; the first is reported", paper="20", min_length=1
+    )
+    temperature: float = setting(
+        0.07, "a neighbour votes with weight exp(cosine / temperature)", paper="0.07", gt=0
+    )
+    reading: Reading = setting(Reading(), "what is read of the network")
+    image_size: int | None = setting(
+        None, "pixels of the centre crop (null: as the network was trained)", paper="224", ge=1
+    )
+
+    def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
+        """Accuracy on the test images for each k, from one search."""
+        encoding = CentreCrop(self.image_size or subject.image_size, self.reading)
+        bank = bench.features(subject, data.train, encoding, "train images")
+        queries = bench.features(subject, data.test, encoding, "test images")
+        used = {k: min(k, len(bank.vectors)) for k in self.ks}
+        with counting("looking for neighbours of images", len(queries.vectors)) as count:
+            found = knn_accuracies(
+                bank,
+                queries,
+                ks=sorted(set(used.values())),
+                temperature=self.temperature,
+                classes=data.classes,
+                device=bench.device,
+                count=count,
+            )
+        first, *others = (found[k] for k in used.values())
+        numbers = {"top-1": first.top1, "top-5": first.top5}
+        for k, accuracy in zip(list(used)[1:], others, strict=True):
+            numbers[f"top-1, k={k}"] = accuracy.top1
+        notes = [
+            f"k = {k} is more than the {images} images to learn from: all of them vote"
+            for k, images in used.items()
+            if k > images
+        ]
+        return Measures(
+            numbers,
+            notes=(*notes, *missing_classes(bank, queries, data.train.classes)),
+            details={"by k": {str(k): asdict(found[n]) for k, n in used.items()}},
+        )
+
+
+def missing_classes(bank: Features, queries: Features, names: Sequence[str]) -> list[str]:
+    """A note on classes that are tested but have no image to learn from, if there are any."""
+    if bank.labels is None or queries.labels is None:
+        return []
+    tested, learned = set(queries.labels.tolist()), set(bank.labels.tolist())
+    missing = [names[c] for c in sorted(tested - learned)]
+    if not missing:
+        return []
+    shown = ", ".join(missing[:_NAMES_SHOWN]) + (", ..." if len(missing) > _NAMES_SHOWN else "")
+    return [f"{len(missing)} of {len(tested)} tested classes have no image to learn from: {shown}"]
+
+
 def knn_accuracy(
     bank: Features, queries: Features, *, k: int, temperature: float = 0.07, classes: int
 ) -> Accuracy:
@@ -31,32 +100,51 @@ def knn_accuracy(
     Ties: of equally similar bank images the earlier one counts; of classes with equal votes the
     lower number wins. With fewer than five classes, top-5 looks at all of them.
     """
-    bank_labels = _checked_labels("bank", bank, classes)
-    query_labels = _checked_labels("queries", queries, classes)
-    if bank.cls.shape[1] != queries.cls.shape[1]:
+    return knn_accuracies(bank, queries, ks=[k], temperature=temperature, classes=classes)[k]
+
+
+def knn_accuracies(
+    bank: Features,
+    queries: Features,
+    *,
+    ks: Sequence[int],
+    temperature: float = 0.07,
+    classes: int,
+    device: torch.device | None = None,
+    count: Callable[[int], None] = lambda _: None,
+) -> dict[int, Accuracy]:
+    """The same for several k from one search; `count` is told how many queries were done."""
+    bank_labels = checked_labels("bank", bank, classes)
+    query_labels = checked_labels("queries", queries, classes)
+    if bank.vectors.shape[1] != queries.vectors.shape[1]:
         raise UserError(
-            f"bank features are {bank.cls.shape[1]} wide, query features {queries.cls.shape[1]}; "
-            "extract both with the same network"
+            f"bank features are {bank.vectors.shape[1]} wide, query features "
+            f"{queries.vectors.shape[1]}; extract both with the same network"
         )
-    if not 1 <= k <= len(bank_labels):
-        raise UserError(
-            f"k = {k} neighbours were asked of a bank of {len(bank_labels)} images; "
-            f"use k from 1 to {len(bank_labels)}, or a larger bank"
-        )
+    for k in ks:
+        if not 1 <= k <= len(bank_labels):
+            raise UserError(
+                f"k = {k} neighbours were asked of a bank of {len(bank_labels)} images; "
+                f"use k from 1 to {len(bank_labels)}, or a larger bank"
+            )
     if not temperature > 0:
         raise UserError(f"k-NN temperature {temperature} is not positive; the paper's is 0.07")
-    first = five = done = 0
-    for similarity, index in _neighbours(bank.cls, queries.cls, k):
-        votes = _votes(similarity, bank_labels[index], temperature, classes)
-        ranked = votes.argsort(dim=1, descending=True, stable=True)
-        right = ranked == query_labels[done : done + len(ranked), None]
-        first += int(right[:, :1].sum())
-        five += int(right[:, :5].sum())
-        done += len(ranked)
-    return Accuracy(top1=100 * first / done, top5=100 * five / done)
+    first, five = dict.fromkeys(ks, 0), dict.fromkeys(ks, 0)
+    done = 0
+    for similarity, index in nearest(bank.vectors, queries.vectors, max(ks), device=device):
+        truth = query_labels[done : done + len(index)]
+        labels = bank_labels[index]
+        for k in ks:
+            rank = _rank_of_truth(similarity[:, :k], labels[:, :k], truth, temperature)
+            first[k] += int((rank < 1).sum())
+            five[k] += int((rank < 5).sum())
+        done += len(index)
+        count(len(index))
+    return {k: Accuracy(top1=100 * first[k] / done, top5=100 * five[k] / done) for k in ks}
 
 
-def _checked_labels(name: str, features: Features, classes: int) -> Int[Tensor, "M"]:
+def checked_labels(name: str, features: Features, classes: int) -> Int[Tensor, "M"]:
+    """The labels of features that can be compared, or what is wrong with them."""
     if features.labels is None:
         raise UserError(f"the {name} of k-NN have no labels; put the images in one folder a class")
     if len(features.labels) == 0:
@@ -66,35 +154,38 @@ def _checked_labels(name: str, features: Features, classes: int) -> Int[Tensor, 
             f"the {name} of k-NN have labels {int(features.labels.min())} to "
             f"{int(features.labels.max())} for {classes} classes; give the true number of classes"
         )
-    if not bool(features.cls.isfinite().all()):
+    if not all(bool(rows.isfinite().all()) for rows in features.vectors.split(_ROWS_AT_ONCE)):
         raise UserError(f"the {name} of k-NN have features that are not finite; the run diverged")
     return features.labels
 
 
-def _neighbours(
-    bank: Float[Tensor, "M D"], queries: Float[Tensor, "Q D"], k: int
-) -> Iterator[tuple[Float[Tensor, "q k"], Int[Tensor, "q k"]]]:
-    """Similarity and bank index of the k nearest, for chunks of queries that fit in memory."""
-    columns = functional.normalize(bank.float(), dim=1).T
-    for chunk in queries.split(max(1, _SIMILARITIES_AT_ONCE // len(bank))):
-        similarity = functional.normalize(chunk.float(), dim=1) @ columns
-        found = similarity.topk(min(k + 1, len(bank)), dim=1)
-        value, index = found.values[:, :k], found.indices[:, :k]
-        # topk promises no order among equals: rows where the k-th place is shared are sorted.
-        shared = (found.values[:, k:] == value[:, -1:]).any(dim=1)
-        if bool(shared.any()):
-            ordered = similarity[shared].sort(dim=1, descending=True, stable=True)
-            value[shared], index[shared] = ordered.values[:, :k], ordered.indices[:, :k]
-        yield value, index
+def _rank_of_truth(
+    similarity: Float[Tensor, "q k"],
+    labels: Int[Tensor, "q k"],
+    truth: Int[Tensor, "q"],
+    temperature: float,
+) -> Int[Tensor, "q"]:
+    """How many classes come before the true one in the vote.
 
-
-def _votes(
-    similarity: Float[Tensor, "q k"], labels: Int[Tensor, "q k"], temperature: float, classes: int
-) -> Float[Tensor, "q classes"]:
+    Only classes among the neighbours have votes, so there are at most k sums for a query, however
+    many classes there are.
+    """
     # Less the largest, so that a low temperature cannot overflow; the order stays the same.
     nearness = similarity.double() - similarity.double().amax(dim=1, keepdim=True)
-    votes = torch.zeros(len(similarity), classes, dtype=torch.float64, device=similarity.device)
-    return votes.scatter_add_(1, labels, (nearness / temperature).exp())
+    weights = (nearness / temperature).exp()
+    # Equal labels side by side, the nearer first; the sum of each label stands at its first place.
+    ordered = labels.sort(dim=1, stable=True)
+    is_new = functional.pad(ordered.values[:, 1:] != ordered.values[:, :-1], (1, 0), value=True)
+    place = is_new.cumsum(dim=1) - 1
+    votes = torch.zeros_like(weights).scatter_add_(1, place, weights.gather(1, ordered.indices))
+    voted = torch.zeros_like(labels).scatter_(1, place, ordered.values)
+    counts = votes > 0  # neither a free place nor a weight too small for a number
+    lower, same = voted < truth[:, None], voted == truth[:, None]
+    true_votes = (votes * (same & counts)).sum(dim=1, keepdim=True)
+    before = counts & ((votes > true_votes) | ((votes == true_votes) & lower))
+    # A class without votes comes after all with votes and after lower ones without.
+    idle_before = truth - (counts & lower).sum(dim=1)
+    return before.sum(dim=1) + torch.where(true_votes[:, 0] > 0, 0, idle_before)
 
 
 def pixel_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, Features]:
@@ -102,8 +193,8 @@ def pixel_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, F
     pixels = bank.images.flatten(1).float()
     centre = pixels.mean(dim=0)
     return (
-        Features(cls=pixels - centre, labels=bank.labels),
-        Features(cls=queries.images.flatten(1).float() - centre, labels=queries.labels),
+        Features(vectors=pixels - centre, labels=bank.labels),
+        Features(vectors=queries.images.flatten(1).float() - centre, labels=queries.labels),
     )
 
 
@@ -121,8 +212,8 @@ def colour_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, 
         return functional.pad(scaled, (0, 1), value=math.sqrt(len(centre)))
 
     return (
-        Features(cls=standardised(colours), labels=bank.labels),
-        Features(cls=standardised(_channel_statistics(queries)), labels=queries.labels),
+        Features(vectors=standardised(colours), labels=bank.labels),
+        Features(vectors=standardised(_channel_statistics(queries)), labels=queries.labels),
     )
 
 

@@ -1,13 +1,30 @@
 """What is measured while a network trains: nearest neighbours where labels exist, objects where
-masks exist."""
+masks exist, and the quality of the features wherever there are images."""
 
 import logging
+from functools import partial
 
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+
+from attmask.data.decode import decode
 from attmask.data.source import Images, Source
 from attmask.data.sources import DataConfig
-from attmask.evaluation.features import Autocast, CachedCrops, extract_cached
+from attmask.evaluation.features import (
+    Autocast,
+    CachedCrops,
+    Features,
+    extract_cached,
+    frozen,
+    normalise,
+    read_in_order,
+    spread_evenly,
+)
+from attmask.evaluation.geometry import alignment, effective_rank, uniformity
 from attmask.evaluation.knn import colour_features, knn_accuracy, pixel_features
 from attmask.evaluation.objects import ObjectMasks, measure_objects
+from attmask.evaluation.quality import RandomView
 from attmask.models.backbone import Backbone
 from attmask.monitor import MonitorConfig
 
@@ -15,10 +32,15 @@ log = logging.getLogger(__name__)
 
 HOLDOUT = 0.1
 """The share of labelled training images that are asked about where there is no val/."""
+ALIGNED_IMAGES = 500
+"""Alignment needs two more passes through the network: a mean over so many images is enough."""
+_BATCH = 256
 
 
 class OnlineEvaluation:
-    """Small measures of a backbone that is still in training; crops for k-NN are read once."""
+    """Small measures of a backbone that is still in training; crops for k-NN and quality are read
+    once. Quality is measured on the images that k-NN asks about, which go through the network
+    once for both; without labels on those to validate on, or else on some to train on."""
 
     def __init__(
         self,
@@ -34,17 +56,33 @@ class OnlineEvaluation:
         self.bank: CachedCrops | None = None
         self.objects = images.val or images.train
         self.has_objects = len(ObjectMasks(self.objects)) > 0
-        split = _bank_and_queries(images, data)
+        train = _trained_on(images.train, data)
+        split = _bank_and_queries(train, images.val)
         if split is not None:
-            bank, queries = split
+            bank, asked = split
             self.bank = self._crops(bank, monitor.knn_max_bank_images)
-            self.queries = self._crops(queries, monitor.knn_max_query_images)
+            self.queries = self._crops(asked, monitor.knn_max_query_images)
             self.classes = len(bank.classes)
             self.k = min(monitor.knn_k, len(self.bank))
+        else:
+            asked = images.val or train
+            self.queries = self._crops(asked, monitor.quality_max_images)
+        labels = None if self.queries.labels is None else self.queries.labels.numpy()
+        self.probe = spread_evenly(labels, len(self.queries), monitor.quality_max_images)
+        some = spread_evenly(None, len(self.probe), ALIGNED_IMAGES)
+        self.views = self._views(asked, [self.queries.indices[self.probe[i]] for i in some])
 
     def __call__(self, backbone: Backbone, autocast: Autocast) -> dict[str, float]:
-        """Numbers to log: k-NN accuracy in per cent, shares of attention and of hidden objects."""
-        return self._knn(backbone, autocast) | self._objects(backbone, autocast)
+        """Numbers to log: k-NN accuracy in per cent, shares of attention and of hidden objects,
+        rank, alignment and uniformity of the features."""
+        queries = extract_cached(
+            backbone, self.queries, data=self.data, batch_size=_BATCH, autocast=autocast
+        )
+        return (
+            self._knn(backbone, queries, autocast)
+            | self._objects(backbone, autocast)
+            | self._quality(backbone, queries.vectors[self.probe], autocast)
+        )
 
     def rivals(self) -> dict[str, float]:
         """What k-NN reaches by chance, on colour statistics and on raw pixels, in per cent."""
@@ -59,12 +97,11 @@ class OnlineEvaluation:
         )
         return {"chance": 100 / self.classes, "mean colour + spread": colours, "raw pixels": pixels}
 
-    def _knn(self, backbone: Backbone, autocast: Autocast) -> dict[str, float]:
+    def _knn(self, backbone: Backbone, queries: Features, autocast: Autocast) -> dict[str, float]:
         if self.bank is None:
             return {}
-        bank, queries = (
-            extract_cached(backbone, crops, data=self.data, batch_size=256, autocast=autocast)
-            for crops in (self.bank, self.queries)
+        bank = extract_cached(
+            backbone, self.bank, data=self.data, batch_size=_BATCH, autocast=autocast
         )
         accuracy = knn_accuracy(bank, queries, k=self.k, classes=self.classes)
         return {"knn/top1": accuracy.top1, "knn/top5": accuracy.top5}
@@ -83,23 +120,64 @@ class OnlineEvaluation:
         )
         return report.as_metrics()
 
+    def _quality(
+        self, backbone: Backbone, plain: Float[Tensor, "M D"], autocast: Autocast
+    ) -> dict[str, float]:
+        first, second = (self._cls(backbone, view, autocast) for view in self.views)
+        numbers = {
+            "quality/rank": effective_rank(plain),
+            "quality/alignment": alignment(first, second),
+        }
+        if len(plain) > 1:
+            numbers["quality/uniformity"] = uniformity(plain)
+        return numbers
+
+    def _cls(
+        self, backbone: Backbone, crops: UInt8[Tensor, "M C H W"], autocast: Autocast
+    ) -> Float[Tensor, "M D"]:
+        rows: list[Tensor] = []
+        with frozen(backbone):
+            for some in crops.split(_BATCH):
+                images = normalise(some.to(backbone.device), self.data.mean, self.data.std)
+                with autocast():
+                    rows.append(backbone.summary(images).cls.float().cpu())
+        return torch.cat(rows)
+
+    def _views(self, source: Source, indices: list[int]) -> UInt8[Tensor, "2 M C H W"]:
+        """Two random crops of each image, the same at every evaluation."""
+        views = tuple(RandomView(self.image_size, view) for view in (0, 1))
+        read = partial(_read_views, source, views, self.data)
+        batches = read_in_order(read, indices, batch_size=_BATCH, workers=self.workers)
+        return torch.cat([batch for (batch,) in batches]).transpose(0, 1)
+
     def _crops(self, source: Source, most: int) -> CachedCrops:
         return CachedCrops(
             source, self.image_size, self.data, max_images=most, workers=self.workers
         )
 
 
-def _bank_and_queries(images: Images, data: DataConfig) -> tuple[Source, Source] | None:
+def _read_views(
+    source: Source, views: tuple[RandomView, ...], data: DataConfig, index: int
+) -> tuple[UInt8[Tensor, "V C H W"]]:
+    pixels = decode(source, index, data)
+    return (torch.stack([view.crop(pixels, index) for view in views]),)
+
+
+def _trained_on(train: Source, data: DataConfig) -> Source:
+    """The part of the training images that a recipe takes."""
+    if data.percent is not None:
+        return train.first_percent(data.percent)
+    if data.per_class is not None and train.labels is not None:
+        return train.first_per_class(data.per_class)
+    return train
+
+
+def _bank_and_queries(train: Source, val: Source | None) -> tuple[Source, Source] | None:
     """Labelled images to look neighbours up in, and others to classify by them."""
-    train = images.train
     if train.labels is None or len(train.classes) < 2:
         return None
-    if data.per_class is not None:
-        train = train.first_per_class(data.per_class)
-    elif data.percent is not None:
-        train = train.first_percent(data.percent)
-    if images.val is not None and images.val.labels is not None:
-        return train, images.val
+    if val is not None and val.labels is not None:
+        return train, val
     log.info("no val/ folder: online k-NN asks about %.0f %% of the training images", 100 * HOLDOUT)
     bank, queries = train.split_holdout(HOLDOUT)
     return (bank, queries) if len(queries) else None

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from timm.layers import Attention, PatchEmbed
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from attmask.errors import UserError
 from attmask.models.blocks import BRANCHES, Chosen, cls_attention, run_block, run_block_for
@@ -96,6 +97,11 @@ class Backbone(nn.Module):
         self.positions: Resize = positions
         self.layer = _layer_index(layer, len(vit.blocks))
         self._branches = BRANCHES
+        self._recompute = False
+
+    def recompute_blocks(self) -> None:
+        """Keep only the input of each block, and compute it once more for its gradient."""
+        self._recompute = True
 
     def compile_blocks(self, backend: str = "inductor") -> None:
         """Let PyTorch compile the blocks; one compilation serves all of them."""
@@ -121,6 +127,11 @@ class Backbone(nn.Module):
         return len(self.vit.blocks)
 
     @property
+    def heads(self) -> tuple[int, ...]:
+        """The attention heads of each block."""
+        return tuple(b.attn.num_heads for b in self._blocks if isinstance(b.attn, Attention))
+
+    @property
     def patch_size(self) -> int:
         """The side of a patch in pixels."""
         return int(self.vit.patch_embed.patch_size[0])
@@ -141,7 +152,7 @@ class Backbone(nn.Module):
         x, watched = self._trunk(images, mask)
         x = self.vit.norm(run_block(self._blocks[-1], x, None, self._branches))
         attention = self._attention(watched).mean(dim=1)
-        return Tokens(cls=x[:, 0], patches=x[:, self._prefix :], attention=attention)
+        return Tokens(cls=x[:, 0], patches=x[:, self.prefix :], attention=attention)
 
     def summary(self, images: Float[Tensor, "B C height width"]) -> Summary:
         """`[CLS]` and its attention alone, for objectives that read no patches."""
@@ -162,7 +173,7 @@ class Backbone(nn.Module):
         chosen = (
             Chosen.only_cls(len(images), x.device)
             if wanted is None
-            else Chosen.cls_and(wanted, self._prefix)
+            else Chosen.cls_and(wanted, self.prefix)
         )
         last_keep = None if keep is None else keep[-1]
         x = self.vit.norm(run_block_for(self._blocks[-1], x, last_keep, chosen))
@@ -172,25 +183,32 @@ class Backbone(nn.Module):
         """The `[CLS]` attention of each head of the chosen block."""
         return self._attention(self._trunk(images, None)[1])
 
+    def last_outputs(
+        self, images: Float[Tensor, "B C height width"], blocks: int
+    ) -> Float[Tensor, "blocks B T D"]:
+        """All tokens after each of the last blocks, before the final norm."""
+        x = self._embed(images, None)
+        outputs: list[Tensor] = []
+        for block in self._blocks:
+            x = run_block(block, x, None, self._branches)
+            outputs = [*outputs[1 - blocks :], x] if blocks > 1 else [x]
+        return torch.stack(outputs)
+
     def cls_of_last_blocks(
         self, images: Float[Tensor, "B C height width"], blocks: int
     ) -> Float[Tensor, "blocks B D"]:
         """`[CLS]` after each of the last blocks, each through the final norm."""
-        x = self._embed(images, None)
-        outputs = []
-        for block in self._blocks:
-            x = run_block(block, x, None, self._branches)
-            outputs.append(x[:, 0])
-        return torch.stack([self.vit.norm(cls) for cls in outputs[-blocks:]])
+        cls: Tensor = self.vit.norm(self.last_outputs(images, blocks)[:, :, 0])
+        return cls
+
+    @property
+    def prefix(self) -> int:
+        """The number of tokens before the patches: `[CLS]` and the registers."""
+        return int(self.vit.num_prefix_tokens)
 
     @property
     def _blocks(self) -> list[Block]:
         return [block for block in self.vit.blocks if isinstance(block, Block)]
-
-    @property
-    def _prefix(self) -> int:
-        """The number of tokens before the patches: `[CLS]` and the registers."""
-        return int(self.vit.num_prefix_tokens)
 
     def _trunk(
         self,
@@ -201,13 +219,23 @@ class Backbone(nn.Module):
         """The input of the last block and the input of the block whose attention is read."""
         x = watched = self._embed(images, mask)
         for i, block in enumerate(self._blocks[:-1]):
-            x = run_block(block, x, None if keep is None else keep[i], self._branches)
+            x = self._run(block, x, None if keep is None else keep[i])
             if i < self.layer:
                 watched = x
         return x, watched
 
+    def _run(
+        self, block: Block, x: Float[Tensor, "B T D"], keep: Float[Tensor, "2 B"] | None
+    ) -> Float[Tensor, "B T D"]:
+        if not (self._recompute and torch.is_grad_enabled()):
+            return run_block(block, x, keep, self._branches)
+        again: Tensor = checkpoint(
+            run_block, block, x, keep, self._branches, use_reentrant=False, preserve_rng_state=False
+        )
+        return again
+
     def _attention(self, watched: Float[Tensor, "B T D"]) -> Float[Tensor, "B H N"]:
-        return cls_attention(self._blocks[self.layer], watched, self._prefix)
+        return cls_attention(self._blocks[self.layer], watched, self.prefix)
 
     def _embed(
         self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B N"] | None
@@ -221,7 +249,7 @@ class Backbone(nn.Module):
         prefix: list[Tensor] = [t for t in (vit.cls_token, vit.reg_token) if t is not None]
         first = torch.cat(prefix, dim=1).expand(len(images), -1, -1)
         if vit.pos_embed is not None:
-            placed = 0 if vit.no_embed_class else self._prefix
+            placed = 0 if vit.no_embed_class else self.prefix
             where = vit.pos_embed[:, placed:]
             patches = patches + resize_positions(where, self._trained_grid, grid, self.positions)
             first = first + vit.pos_embed[:, :placed] if placed else first

@@ -1,0 +1,183 @@
+"""Text in, checked configs out: YAML values, `key=value`, and what is wrong in one line."""
+
+import difflib
+import json
+import re
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from attmask.errors import UserError
+from attmask.settings import Config
+
+
+def fields_of(model: type[Config], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """The dotted names of all settings of a config class."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Config):
+            yield from fields_of(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name, field
+
+
+def extra_of(field: FieldInfo) -> dict[str, Any]:
+    """The paper's value of a setting, and whether it is operational."""
+    assert isinstance(field.json_schema_extra, dict)
+    return field.json_schema_extra
+
+
+def assigned(assignment: str, example: str) -> tuple[str, Any]:
+    """The key and the value of `key=value`; values are YAML: 3, 1e-4, null, [0.1, 0.3]."""
+    key, equals, text = assignment.partition("=")
+    if not equals:
+        raise UserError(f"{assignment!r} is not key=value, such as {example}")
+    return key, parse_yaml(text, assignment)
+
+
+@dataclass(frozen=True)
+class SettingLine:
+    """One setting as shown to a user; `key=value` is a valid override."""
+
+    key: str
+    value: str
+    meaning: str
+    paper: str
+
+
+def describe(config: Config) -> list[SettingLine]:
+    """Every setting with its value, its meaning and the paper's value."""
+    return [
+        SettingLine(
+            key, text_of(attrgetter(key)(config)), field.description or "", extra_of(field)["paper"]
+        )
+        for key, field in fields_of(type(config))
+    ]
+
+
+_Checked = TypeVar("_Checked", bound=Config)
+
+
+def checked(model: type[_Checked], values: object, origin: str) -> _Checked:
+    """Build a config; what is wrong with it becomes one line."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as fault:
+        problems: dict[str, list[str]] = {}
+        for error in fault.errors(include_url=False):
+            key = _key(model, error["loc"])
+            shown = "=".join(filter(None, [key, text_of(error["input"])]))
+            if error["type"] == "value_error":
+                shown, reason = key, str(error["ctx"]["error"])
+            elif error["type"] == "extra_forbidden":
+                shown, reason = "", unknown("setting", key, [name for name, _ in fields_of(model)])
+            else:
+                reason = error["msg"].replace("Input should", "should").replace("tuple", "list")
+                reason = re.sub(r"a valid dictionary.*", "a group of settings", reason)
+                if str(error["input"]) == "none":
+                    reason += " (nothing is written null)"
+            problems.setdefault(shown, []).append(reason)
+        lines = [": ".join(filter(None, [k, " or ".join(v)])) for k, v in problems.items()]
+        raise UserError(origin + "; ".join(lines)) from None
+
+
+def with_values(config: _Checked, pairs: Iterable[tuple[str, Any]], origin: str = "") -> _Checked:
+    """The config with other values, checked as a whole."""
+    known = [name for name, _ in fields_of(type(config))]
+    values = config.model_dump()
+    for key, value in pairs:
+        if key not in known:
+            raise UserError(unknown("setting", key, known))
+        *groups, name = key.split(".")
+        target = values
+        for group in groups:
+            target = target[group]
+        target[name] = value
+    return checked(type(config), values, origin)
+
+
+def _key(model: type[Config], location: tuple[int | str, ...]) -> str:
+    """The dotted name of a setting, without the places inside its value."""
+    key: list[str] = []
+    for part in map(str, location):
+        key.append(part)
+        field = model.model_fields.get(part)
+        if field is None or not isinstance(field.annotation, type):
+            break
+        if not issubclass(field.annotation, Config):
+            break
+        model = field.annotation
+    return ".".join(key)
+
+
+_LISTED_BY = {
+    "recipe": "attmask recipes",
+    "task": "attmask tasks",
+    "setting": "attmask config NAME",
+}
+
+
+def unknown(kind: str, name: str, names: Sequence[str]) -> str:
+    """Says that a name is unknown, and which ones are near."""
+    inside = [known for known in names if known.startswith(f"{name}.")]
+    same_end = [known for known in names if known.endswith("." + name.rpartition(".")[2])]
+    near = inside or same_end or difflib.get_close_matches(name, names)
+    listed = f"`{_LISTED_BY.get(kind, 'attmask --help')}` lists them"
+    advice = f"did you mean {' or '.join(near[:3])}?" if near else listed
+    return f"there is no {kind} {name!r}; {advice}"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 1e-4 is a number and a key that comes twice is refused."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(problem=f"the key {key} comes twice")
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML with one line for each setting: [0.1, 0.5]."""
+
+
+_Dumper.add_representer(
+    list,
+    lambda dumper, data: dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True),
+)
+
+
+def dump_yaml(values: object) -> str:
+    """Plain values to YAML, in their order."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False)
+
+
+def parse_yaml(text: str | bytes, origin: str) -> Any:
+    """YAML to plain values; `origin` says in an error where the text stood."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (yaml.YAMLError, ValueError) as fault:  # a date such as 2026-13-01 is a ValueError
+        reason = " ".join(str(fault).split())
+        if isinstance(fault, yaml.MarkedYAMLError):
+            line = f" in line {fault.problem_mark.line + 1}" if fault.problem_mark else ""
+            reason = f"{fault.problem}{line}"
+        raise UserError(f"{origin!r} is not YAML: {reason}") from None
+
+
+def text_of(value: object) -> str:
+    """A value as it is written in an override."""
+    with suppress(UserError):
+        if isinstance(value, str) and value.isprintable() and parse_yaml(value, value) == value:
+            return value
+    return json.dumps(value, default=str)

@@ -1,0 +1,96 @@
+"""The protocol card: one number is worth nothing without how it came about."""
+
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from attmask.data.contents import contents
+from attmask.errors import UserError
+from attmask.evaluation.task import Data, Measures
+
+_SOFTWARE = ("attmask", "torch", "torchvision", "timm", "numpy", "pillow", "scikit-learn")
+
+
+@dataclass(frozen=True)
+class Card:
+    """A measurement, and all that is needed to make it again."""
+
+    checkpoint: str
+    task: str
+    version: int
+    numbers: Mapping[str, float]
+    notes: Sequence[str]
+    details: Mapping[str, Any]
+    files: Sequence[str]
+    protocol: Mapping[str, Any]
+    dataset: Mapping[str, Any]
+    data: str
+    images: Mapping[str, int]
+    hashes: Mapping[str, str]
+    seed: int
+    format: str
+    device: str
+    processes: int
+    software: Mapping[str, str]
+    began: str
+    seconds: float
+
+    @property
+    def headline(self) -> tuple[str, float]:
+        """The number to compare by."""
+        return next(iter(self.numbers.items()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self)
+
+
+def images_of(data: Data) -> dict[str, int]:
+    """The number of images of each part."""
+    return {name: len(source) for name, source in data.sources.items()}
+
+
+def hashes_of(network: str, data: Data) -> dict[str, str]:
+    """The network and each part of the data, told apart from all others."""
+    return {"network": network} | {name: contents(s) for name, s in data.sources.items()}
+
+
+def files_of(measures: Measures) -> list[str]:
+    """What was drawn, as text."""
+    return [str(file) for file in measures.files]
+
+
+def software() -> dict[str, str]:
+    """The versions of what a number may depend on."""
+    found = {"python": platform.python_version()}
+    for name in _SOFTWARE:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write_cards(cards: Sequence[Card], file: Path) -> None:
+    """All cards as one JSON document, written beside and renamed."""
+    document = json.dumps([card.to_dict() for card in cards], indent=2) + "\n"
+    write_text(file, document)
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    beside = file.with_name(f".{file.name}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(file)
+    except OSError as fault:
+        why = fault.strerror or fault
+        raise UserError(f"cannot write {file}: {why}; choose another --out") from fault
+    finally:
+        if beside.exists():
+            beside.unlink()

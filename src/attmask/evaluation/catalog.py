@@ -1,0 +1,136 @@
+"""All tasks by name: a protocol on a data set, in a version. A new one is a line here."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from attmask.assign import SettingLine, assigned, describe, unknown, with_values
+from attmask.errors import UserError
+from attmask.evaluation.backgrounds import BackgroundReliance
+from attmask.evaluation.clustering import Clustering
+from attmask.evaluation.datasets.backgrounds import Backgrounds
+from attmask.evaluation.datasets.galleries import CUB, SOP, Cars, Folder, InShop
+from attmask.evaluation.datasets.labelled import Labelled
+from attmask.evaluation.datasets.landmarks import Landmarks
+from attmask.evaluation.datasets.pictures import Pictures
+from attmask.evaluation.fewshot import FewShot
+from attmask.evaluation.knn import Knn
+from attmask.evaluation.linear import Linear
+from attmask.evaluation.linear_cached import LinearCached
+from attmask.evaluation.occlusion import Occlusion
+from attmask.evaluation.quality import Quality
+from attmask.evaluation.recall import Recall
+from attmask.evaluation.retrieval import MULTI_SCALE, Retrieval
+from attmask.evaluation.task import Task
+from attmask.settings import Config
+
+TASKS: tuple[Task[Any], ...] = (
+    Task("knn", Knn(), Labelled(), 1, "weighted nearest neighbours"),
+    Task("knn-20", Knn(), Labelled(per_class=260), 1, "k-NN for models pre-trained on 20 %"),
+    Task("fewshot", FewShot(), Labelled(), 1, "k-NN with 1, 5, 10 and 20 images a class"),
+    Task("linear", Linear(), Labelled(), 1, "linear classifiers on crops that change each epoch"),
+    Task(
+        "linear-cached", LinearCached(), Labelled(), 1, "linear classifiers on features read once"
+    ),
+    Task("clustering", Clustering(), Labelled(), 1, "k-means against the labels"),
+    Task("retrieval-roxford", Retrieval(), Landmarks(name="roxford5k"), 1, "revisited Oxford"),
+    Task("retrieval-rparis", Retrieval(), Landmarks(name="rparis6k"), 1, "revisited Paris"),
+    Task(
+        "retrieval-roxford-512",
+        Retrieval(image_size=512, scales=MULTI_SCALE),
+        Landmarks(name="roxford5k"),
+        1,
+        "revisited Oxford at 512 pixels and three scales",
+    ),
+    Task(
+        "retrieval-rparis-512",
+        Retrieval(image_size=512, scales=MULTI_SCALE),
+        Landmarks(name="rparis6k"),
+        1,
+        "revisited Paris at 512 pixels and three scales",
+    ),
+    Task("recall", Recall(), Folder(), 1, "nearest image of the same class, any labelled images"),
+    Task("recall-cub", Recall(), CUB(), 1, "birds of CUB-200-2011, classes 101 to 200"),
+    Task("recall-cars", Recall(), Cars(), 1, "Cars-196, classes 99 to 196"),
+    Task("recall-sop", Recall(ks=(1, 10, 100, 1000)), SOP(), 1, "Stanford Online Products"),
+    Task("recall-inshop", Recall(ks=(1, 10, 20, 30)), InShop(), 1, "In-Shop, queries and gallery"),
+    Task(
+        "backgrounds",
+        BackgroundReliance(),
+        Backgrounds(),
+        1,
+        "ImageNet-9: objects on other backgrounds",
+    ),
+    Task("occlusion", Occlusion(), Labelled(), 1, "the most attended patches blacked out"),
+    Task("quality", Quality(), Pictures(), 1, "without labels: rank, alignment, prototypes used"),
+)
+
+
+def find_tasks(
+    wanted: Sequence[str | Task[Any]], assignments: Sequence[str] = ()
+) -> list[Task[Any]]:
+    """The tasks of these names (or tasks of one's own) with settings replaced by `key=value`.
+
+    A bare setting goes to every task that has it; `task.setting=value` to one.
+    """
+    known = {task.name: task for task in TASKS}
+    chosen: dict[str, Task[Any]] = {}
+    for task in wanted:
+        if isinstance(task, str) and task not in known:
+            raise UserError(unknown("task", task, list(known)))
+        found = known[task] if isinstance(task, str) else task
+        chosen[found.name] = found
+    for assignment in assignments:
+        key, value = assigned(assignment, example="knn.temperature=0.1")
+        targets = {name: own for name, task in chosen.items() if (own := _own(task, key))}
+        if not targets:
+            known_keys = [f"{n}.{s.key}" for n, task in chosen.items() for s in settings_of(task)]
+            raise UserError(unknown("setting", key, known_keys))
+        for name, own in targets.items():
+            chosen[name] = _with(chosen[name], own, value)
+    return list(chosen.values())
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Checkpoints and tasks out of what was typed: a task is what has a task's name."""
+    known = {task.name for task in TASKS}
+    tasks = [word for word in words if word in known]
+    checkpoints = [word for word in words if word not in known]
+    if not tasks:
+        last = checkpoints[-1]
+        raise UserError(
+            unknown("task", last, sorted(known))
+            if len(words) > 1
+            else (f"no task was given for {last}; `attmask tasks` lists them")
+        )
+    if not checkpoints:
+        raise UserError(f"no checkpoint was given for {', '.join(tasks)}; put a run before it")
+    return checkpoints, tasks
+
+
+def settings_of(task: Task[Any]) -> list[SettingLine]:
+    """Every setting of a task with its value, its meaning and the paper's value."""
+    return [line for part in _parts(task) for line in describe(part)]
+
+
+def _parts(task: Task[Any]) -> tuple[Config, Config]:
+    protocol, dataset = task.protocol, task.dataset
+    assert isinstance(protocol, Config)
+    assert isinstance(dataset, Config)
+    return protocol, dataset
+
+
+def _own(task: Task[Any], key: str) -> str | None:
+    """The name of the task's setting that a key means, if it means one."""
+    own = key.removeprefix(f"{task.name}.")
+    return own if own in [line.key for line in settings_of(task)] else None
+
+
+def _with(task: Task[Any], key: str, value: object) -> Task[Any]:
+    """The task with one setting changed, and checked."""
+    changed: dict[str, Any] = {
+        name: with_values(part, [(key, value)], f"{task.name}.")
+        for name, part in zip(("protocol", "dataset"), _parts(task), strict=True)
+        if key in [line.key for line in describe(part)]
+    }
+    return replace(task, **changed)

@@ -1,0 +1,124 @@
+"""k-NN with few labelled images a class: how much a network knows before it is told."""
+
+import statistics
+from typing import Annotated, Any
+
+import torch
+from jaxtyping import Int, Int64
+from pydantic import Field
+from torch import Tensor
+
+from attmask.errors import UserError
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.encoding import CentreCrop, Reading
+from attmask.evaluation.features import Features
+from attmask.evaluation.knn import Accuracy, checked_labels, knn_accuracies, missing_classes
+from attmask.evaluation.subject import Subject
+from attmask.evaluation.task import Measures
+from attmask.settings import Config, setting
+
+_SINGLES_APART = 5  # images between the single shots of two subsets, as in the reference
+
+
+class FewShot(Config):
+    """k-NN from disjoint small subsets of the training images, averaged."""
+
+    shots: tuple[Annotated[int, Field(ge=1)], ...] = setting(
+        (1, 5, 10, 20), "images a class to learn from", paper="1, 5, 10, 20", min_length=1
+    )
+    subsets: int = setting(5, "disjoint subsets for each number of shots", paper="5", ge=1)
+    k: int = setting(20, "neighbours that vote; with one shot it is 1", paper="20", ge=1)
+    temperature: float = setting(
+        0.07, "a neighbour votes with weight exp(cosine / temperature)", paper="0.07", gt=0
+    )
+    reading: Reading = setting(Reading(), "what is read of the network")
+    image_size: int | None = setting(
+        None, "pixels of the centre crop (null: as the network was trained)", paper="224", ge=1
+    )
+
+    def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
+        """Mean and sample standard deviation of top-1 over the subsets, for each shot."""
+        encoding = CentreCrop(self.image_size or subject.image_size, self.reading)
+        train = bench.features(subject, data.train, encoding, "train images")
+        test = bench.features(subject, data.test, encoding, "test images")
+        labels = checked_labels("train images", train, data.classes)
+        places, sizes = _places_in_class(labels), labels.bincount()
+        fewest = int(sizes[sizes > 0].min())
+        smallest = data.train.classes[int((sizes == fewest).nonzero()[0])]
+        if fewest < min(self.shots):
+            raise UserError(
+                f"{min(self.shots)} images of each class were asked for, but {smallest} has "
+                f"{fewest}; use shots={fewest}, or leave that class out"
+            )
+        numbers: dict[str, float] = {}
+        notes = missing_classes(train, test, data.train.classes)
+        details: dict[str, Any] = {}
+        for shots in self.shots:
+            name = f"{shots} shot" if shots == 1 else f"{shots} shots"
+            starts = [s for s in self.starts(shots) if s + shots <= fewest]
+            if len(starts) < self.subsets:
+                got = f"from {len(starts)} of {self.subsets} subsets" if starts else "left out"
+                notes.append(f"{name}: {got}, because {smallest} has {fewest} images")
+            if not starts:
+                continue
+            found = [
+                self._accuracy(_chosen(train, places, start, shots), test, shots, data, bench)
+                for start in starts
+            ]
+            top1 = [accuracy.top1 for accuracy in found]
+            numbers[name] = statistics.fmean(top1)
+            if len(found) > 1:
+                numbers[f"{name}, deviation"] = statistics.stdev(top1)
+            details[name] = {
+                "starts": starts,
+                "top-1": top1,
+                "top-5": [accuracy.top5 for accuracy in found],
+            }
+        notes += self._few_neighbours(int((sizes > 0).sum()), fewest)
+        return Measures(numbers, tuple(notes), details)
+
+    def starts(self, shots: int) -> list[int]:
+        """Where each subset begins in the images of a class, in file order."""
+        return [i * (_SINGLES_APART if shots == 1 else shots) for i in range(self.subsets)]
+
+    def neighbours(self, shots: int, images: int) -> int:
+        """How many vote, of so many images."""
+        return 1 if shots == 1 else min(self.k, images)
+
+    def _accuracy(
+        self, bank: Features, test: Features, shots: int, data: Split, bench: Bench
+    ) -> Accuracy:
+        k = self.neighbours(shots, len(bank.vectors))
+        return knn_accuracies(
+            bank,
+            test,
+            ks=[k],
+            temperature=self.temperature,
+            classes=data.classes,
+            device=bench.device,
+        )[k]
+
+    def _few_neighbours(self, classes: int, fewest: int) -> list[str]:
+        return [
+            f"{shots} shots: k = {self.k} is more than the {shots * classes} images: all vote"
+            for shots in self.shots
+            if 1 < shots <= fewest and shots * classes < self.k
+        ]
+
+
+def _places_in_class(labels: Int[Tensor, "M"]) -> Int64[Tensor, "M"]:
+    """How many images of the same class come before each."""
+    order = labels.argsort(stable=True)
+    sizes = labels.bincount()
+    begins = sizes.cumsum(0) - sizes
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(labels)) - begins.repeat_interleave(sizes)
+    return places
+
+
+def _chosen(train: Features, places: Int64[Tensor, "M"], start: int, shots: int) -> Features:
+    """The images of each class from `start` on, as many as there are shots."""
+    assert train.labels is not None
+    chosen = ((places >= start) & (places < start + shots)).nonzero().squeeze(1)
+    return Features(vectors=train.vectors[chosen], labels=train.labels[chosen])

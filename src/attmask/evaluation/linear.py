@@ -1,0 +1,275 @@
+"""The linear probe: a classifier trained on frozen features of crops that change every epoch.
+
+Each batch goes through the network once and teaches one classifier for every learning rate.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, UInt8
+from PIL import Image
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from attmask import distributed
+from attmask.data.decode import UnreadableImageError, check_readable, decode
+from attmask.data.draws import Box, draw
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
+from attmask.data.views import ViewsConfig
+from attmask.errors import UserError
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.cache import FeatureCache
+from attmask.evaluation.classifier import LinearClassifier, fitting_reading
+from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.encoding import CentreCrop, Reading
+from attmask.evaluation.features import as_tensor, frozen, normalise, read_in_order
+from attmask.evaluation.probe import (
+    Batch,
+    Chosen,
+    Curve,
+    Probes,
+    choose,
+    order,
+    share_of,
+    summary,
+    train,
+)
+from attmask.evaluation.subject import Subject
+from attmask.evaluation.task import Measures
+from attmask.randomness import uniform
+from attmask.settings import Config, setting
+
+log = logging.getLogger(__name__)
+
+_VERSION = 1  # counts whenever the same settings give other numbers: what was kept is then stale
+
+
+class Linear(Config):
+    """The paper's linear probe: random resized crops and flips, fresh in every epoch."""
+
+    epochs: int = setting(100, "passes over the images", paper="100", ge=1)
+    batch_size: int = setting(1024, "images a step, of all processes", paper="1024", ge=1)
+    rates: tuple[PositiveFloat, ...] = setting(
+        (0.0005, 0.001, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1),
+        "learning rates for 256 images a step, one classifier each",
+        paper="0.003 at batch 1024; the reference 0.005 at 2048, scaled",
+        min_length=1,
+    )
+    reading: Reading = setting(
+        Reading(blocks=4), "what is read of the network", paper="[CLS] of the last 4 blocks"
+    )
+    scale_min: float = setting(
+        0.08, "least share of the image's area in a training crop", paper="0.08", gt=0, le=1
+    )
+    image_size: int | None = setting(
+        None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
+    )
+
+    def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
+        """Train on the one part, and test on the other after every epoch."""
+        reading, notes = fitting_reading(self.reading, subject.backbone)
+        size = self.image_size or subject.image_size
+        encoding = CentreCrop(size, reading)
+        test = bench.features(subject, data.test, encoding, "test images")
+        crops = TrainingCrops(subject, data.train, bench, self, reading, size)
+        probes = Probes(
+            scaled(self.rates, self.batch_size),
+            classes=data.classes,
+            width=reading.width(subject.backbone),
+            epochs=self.epochs,
+            seed=bench.seed,
+            device=bench.device,
+        )
+        trained_on = bench.key(subject, data.train, encoding)
+        key = {
+            "linear": _VERSION,
+            "settings": self.model_dump(mode="json"),
+            "seed": bench.seed,
+            "train": trained_on,
+            "test": bench.key(subject, data.test, encoding),
+        }
+        keep = FeatureCache(bench.cache / "probes").place(key)
+        curve = train(probes, crops.epoch, crops.steps, test, keep)
+        chosen = choose(curve, self.rates)
+        network, images = trained_on["network"], trained_on["images"]
+        name = f"linear-{network[:16]}-{images[:16]}.safetensors"
+        classifier = LinearClassifier(
+            weight=probes.each[chosen.index].weight,
+            bias=probes.each[chosen.index].bias,
+            classes=tuple(data.train.classes),
+            reading=reading,
+            image_size=size,
+            network=network,
+        )
+        file = keep_classifier(classifier, bench, name)
+        return report(curve, chosen, self.rates, data, notes, file)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingCrops:
+    """Labelled images, cropped anew in every epoch and put through the frozen network."""
+
+    subject: Subject
+    source: Source
+    bench: Bench
+    settings: Linear
+    reading: Reading
+    size: int
+
+    def __post_init__(self) -> None:
+        if len(self.source) == 0:
+            raise UserError(f"{self.source.root} has no images to learn from; give some")
+        check_readable(self.source, self.subject.data)
+
+    @property
+    def steps(self) -> int:
+        """The number of batches in an epoch."""
+        return -(-len(self.source) // self.settings.batch_size)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """This process's share of every batch; pictures that cannot be read are left out."""
+        size, seed = self.settings.batch_size, self.bench.seed
+        batches = order(len(self.source), batch_size=size, seed=seed, epoch=epoch)
+        shares = [share_of(batch) for batch in batches]
+        assert self.source.labels is not None
+        labels = torch.from_numpy(np.array(self.source.labels))
+        rows = self._rows(epoch, torch.cat(shares).tolist())
+        vectors = torch.zeros(
+            0, self.reading.width(self.subject.backbone), device=self.bench.device
+        )
+        readable = torch.zeros(0, dtype=torch.bool)
+        unread: list[int] = []
+        for share in shares:
+            # The network takes fewer images at a time than a step does.
+            while len(readable) < len(share):
+                more, good = next(rows)
+                vectors, readable = torch.cat([vectors, more]), torch.cat([readable, good])
+            here, good = vectors[: len(share)], readable[: len(share)]
+            vectors, readable = vectors[len(share) :], readable[len(share) :]
+            unread += share[~good].tolist()
+            yield here[good.to(here.device)], labels[share][good]
+        if unread and epoch == 0:
+            log.warning(
+                "%d of %d images of %s cannot be read, the first is %s; they are left out",
+                *(len(unread), sum(map(len, shares)), self.source.root),
+                self.source.place(min(unread)),
+            )
+
+    def _rows(
+        self, epoch: int, indices: list[int]
+    ) -> Iterator[tuple[Float[Tensor, "b W"], Bool[Tensor, "b"]]]:
+        bench, data, backbone = self.bench, self.subject.data, self.subject.backbone
+        views = ViewsConfig(
+            global_size=self.size, split_scale=self.settings.scale_min, local_crops=0
+        )
+        # Not the seed itself, by which the crops of pre-training are drawn.
+        seed = int(uniform("crops of a linear probe", bench.seed) * 2**53)
+        read = partial(read_training_crop, self.source, data, views, seed, epoch)
+        batches = read_in_order(read, indices, batch_size=bench.batch_size, workers=bench.workers)
+        backbone.to(bench.device)
+        for crops, readable in batches:
+            images = normalise(crops.to(bench.device, non_blocking=True), data.mean, data.std)
+            with frozen(backbone), bench.autocast():
+                vectors = self.reading(backbone, images)
+            yield vectors.float(), readable
+
+
+def read_training_crop(
+    source: Source, data: DataConfig, views: ViewsConfig, seed: int, epoch: int, index: int
+) -> tuple[UInt8[Tensor, "C size size"], Bool[Tensor, ""]]:
+    """A random crop of an image and that it was read, or black pixels and that it was not."""
+    try:
+        pixels = decode(source, index, data)
+    except UnreadableImageError:
+        side = views.global_size
+        return torch.zeros(data.channels, side, side, dtype=torch.uint8), torch.tensor(False)
+    height, width = pixels.shape[:2]
+    view = draw(views, (width, height), seed=seed, epoch=epoch, sample=index, view=0)
+    crop = resized_crop(pixels, view.box, view.size)
+    return crop.flip(-1) if view.flip else crop, torch.tensor(True)
+
+
+def resized_crop(
+    pixels: UInt8[np.ndarray, "H W C"], box: Box, size: int
+) -> UInt8[Tensor, "C size size"]:
+    """A part of an image at another size, bilinear with antialiasing, as torchvision makes it."""
+    left, top, right, bottom = box
+    planes = pixels[top:bottom, left:right].transpose(2, 0, 1)
+    images = (Image.fromarray(np.ascontiguousarray(plane)) for plane in planes)
+    bilinear = Image.Resampling.BILINEAR
+    return torch.cat([as_tensor(image.resize((size, size), bilinear)) for image in images])
+
+
+def scaled(rates: tuple[float, ...], batch_size: int) -> list[float]:
+    """Learning rates for 256 images a step become those of the batch."""
+    return [rate * batch_size / 256 for rate in rates]
+
+
+def keep_classifier(classifier: LinearClassifier, bench: Bench, name: str) -> Path:
+    """Write it where other tasks find it."""
+    file = bench.cache / "classifiers" / name
+    if distributed.is_main():
+        classifier.save(file)
+    distributed.wait_for_all()
+    return file
+
+
+def report(
+    curve: Curve,
+    chosen: Chosen,
+    rates: tuple[float, ...],
+    data: Split,
+    notes: tuple[str, ...],
+    classifier: Path,
+) -> Measures:
+    """What a table shows of the best learning rate, and in the details of all."""
+    numbers = {
+        "top-1, best epoch": chosen.best.top1,
+        "top-1, last epoch": chosen.last.top1,
+        "top-5, last epoch": chosen.last.top5,
+        "rate": rates[chosen.index],
+    }
+    details = {
+        "best epoch": chosen.best_epoch,
+        "rates": [_of_one_rate(curve, index, rate) for index, rate in enumerate(rates)],
+        "classifier": str(classifier),
+    }
+    return Measures(numbers, (*notes, *_notes(curve, rates, data)), details)
+
+
+def _of_one_rate(curve: Curve, index: int, rate: float) -> Mapping[str, Any]:
+    found = summary(curve, index)
+    if found is None:
+        return {"rate": rate, "top-1, best epoch": None}
+    return {
+        "rate": rate,
+        "best epoch": found.best_epoch,
+        "top-1, best epoch": found.best.top1,
+        "top-1, last epoch": found.last.top1,
+        "top-5, last epoch": found.last.top5,
+        "top-1": [a.top1 for a in (epoch[index] for epoch in curve) if a is not None],
+    }
+
+
+def _notes(curve: Curve, rates: tuple[float, ...], data: Split) -> Iterator[str]:
+    best = (
+        "the best epoch" if len(rates) == 1 else f"the best epoch of the best of {len(rates)} rates"
+    )
+    yield f"{best} was chosen on the test images, as the paper does: it flatters"
+    missing = data.missing_in_train()
+    if missing:
+        yield f"tested without an image to learn from: {len(missing)} classes, first {missing[0]}"
+    if data.classes == 1:
+        yield "there is only one class, so that every answer is right"
+    lost = [
+        f"{rate:g}" for rate, accuracy in zip(rates, curve[-1], strict=True) if accuracy is None
+    ]
+    if lost:
+        yield f"the weights of learning rate {', '.join(lost)} overflowed; it was left out"

@@ -1,0 +1,195 @@
+"""The masked-ImageNet test: what a network still knows when the best of a picture is black.
+
+A fixed reference network says which patches matter most, so that all networks are shown the very
+same pictures.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt16
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from attmask import distributed
+from attmask.data.contents import contents
+from attmask.data.source import Source
+from attmask.errors import UserError
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.classifier import LinearClassifier, accuracy, fitting_reading
+from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.encoding import CentreCrop, Encoding, Reading
+from attmask.evaluation.features import Features
+from attmask.evaluation.knn import Accuracy
+from attmask.evaluation.linear_cached import LinearCached, fit_classifier
+from attmask.evaluation.occluded import ClsAttention, Occluded, attention_ranks
+from attmask.evaluation.plot import Curve, draw_curves
+from attmask.evaluation.reference import open_reference
+from attmask.evaluation.subject import Subject
+from attmask.evaluation.task import Measures
+from attmask.settings import Config, setting
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Occlusion(Config):
+    """A linear classifier on pictures whose most attended patches are black."""
+
+    ratios: tuple[Share, ...] = setting(
+        (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
+        "shares of the patches that are blacked out, rising",
+        paper="0 to 0.7",
+        min_length=1,
+    )
+    reference: str = setting(
+        "vit_base_patch16_224.dino",
+        "whose attention decides: a network of timm, a file of weights, or a run",
+        paper="DINO ViT-B/16",
+    )
+    classifier: Path | None = setting(
+        None,
+        "file that the task linear wrote (null: fitted on features of whole training images)",
+        paper="the linear probe",
+    )
+    epochs: int = setting(50, "passes to fit a classifier where none is given", ge=1)
+    reading: Reading = setting(
+        Reading(blocks=4),
+        "what a fitted classifier reads of the network",
+        paper="[CLS] of the last 4 blocks",
+    )
+    image_size: int | None = setting(
+        None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
+    )
+
+    @field_validator("ratios")
+    @classmethod
+    def _rising(cls, ratios: tuple[float, ...]) -> tuple[float, ...]:
+        if any(before >= after for before, after in pairwise(ratios)):
+            raise ValueError(f"ratios {ratios} must rise, each given once")
+        return ratios
+
+    def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
+        """Accuracy on the test images for each share of black patches."""
+        classifier, notes = self._classifier(subject, data, bench)
+        reference = open_reference(self.reference)
+        test, ranks = ranked_by(reference, data.test, classifier.image_size, bench)
+        place = class_places(classifier, test)
+        found: dict[float, Accuracy] = {}
+        for ratio in self.ratios:
+            encoding = black_at(ratio, ranks, classifier, reference.digest)
+            features = bench.features(subject, test, encoding, f"images, {ratio:.0%} black")
+            assert features.labels is not None
+            found[ratio] = accuracy(classifier, Features(features.vectors, place[features.labels]))
+        first = {ratio: each.top1 for ratio, each in found.items()}
+        details = {
+            "ratios": list(first),
+            "top-1": list(first.values()),
+            "top-5": [each.top5 for each in found.values()],
+            "patches": ranks.shape[1],
+            "black patches": [int(ranks.shape[1] * ratio) for ratio in first],
+            "reference": reference.digest,
+        }
+        key = json.dumps([self.model_dump(mode="json"), details, contents(test)])
+        name = f"{subject.digest[:16]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        file = bench.cache / "plots" / f"occlusion-{name}.png"
+        files, told = drawn({subject.name: list(first.items())}, file)
+        return Measures(
+            numbers={
+                "mean over ratios": fmean(first.values()),
+                **{f"top-1 at {ratio:g}": top1 for ratio, top1 in first.items()},
+            },
+            notes=(*notes, *told),
+            details=details,
+            files=files,
+        )
+
+    def _classifier(
+        self, subject: Subject, data: Split, bench: Bench
+    ) -> tuple[LinearClassifier, tuple[str, ...]]:
+        """The one that was given, or one fitted on whole images, and what must be said of it."""
+        if self.classifier is not None:
+            given = LinearClassifier.load(self.classifier, network=subject.digest)
+            if self.image_size not in (None, given.image_size):
+                raise UserError(
+                    f"image_size={self.image_size} was asked, but {self.classifier} was trained "
+                    f"on crops of {given.image_size} pixels; leave image_size out"
+                )
+            return given, ()
+        reading, notes = fitting_reading(self.reading, subject.backbone)
+        fitted = fit_classifier(
+            subject,
+            data.train,
+            bench,
+            reading=reading,
+            image_size=self.image_size or subject.image_size,
+            settings=LinearCached(epochs=self.epochs),
+        )
+        told = "the classifier was fitted on cached features of whole training images"
+        missing = data.missing_in_train()
+        if missing:
+            told = f"{told}; it never saw {len(missing)} tested classes, the first is {missing[0]}"
+        return fitted, (told, *notes)
+
+
+def ranked_by(
+    reference: Subject, source: Source, image_size: int, bench: Bench
+) -> tuple[Source, UInt16[np.ndarray, "M N"]]:
+    """The images that the reference can read, and the order of their patches by its attention."""
+    # Labelled by their numbers, so that those that were left out are known.
+    numbered = replace(source, labels=np.arange(len(source), dtype=np.int64))
+    encoding = ClsAttention(image_size, reference.backbone.patch_size)
+    attention = bench.features(reference, numbered, encoding, "images by the reference")
+    assert attention.labels is not None
+    read = attention.labels.numpy()
+    return (
+        source if len(read) == len(source) else source.subset(read),
+        attention_ranks(attention.vectors),
+    )
+
+
+def black_at(
+    ratio: float, ranks: UInt16[np.ndarray, "M N"], classifier: LinearClassifier, reference: str
+) -> Encoding:
+    """What is shown at a ratio: plain crops, whose features other tasks share, if none is black."""
+    size, reading = classifier.image_size, classifier.reading
+    occluded = Occluded(size, reading, ratio, ranks, reference)
+    return occluded if occluded.hidden else CentreCrop(size, reading)
+
+
+def class_places(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C"]:
+    """The number that each class of a source has for the classifier, by its name."""
+    assert source.labels is not None
+    numbers = {name: number for number, name in enumerate(classifier.classes)}
+    asked = [source.classes[number] for number in np.unique(source.labels)]
+    unknown = [name for name in asked if name not in numbers]
+    if unknown:
+        raise UserError(
+            f"the classifier does not know {len(unknown)} of the {len(asked)} classes of "
+            f"{source.root}, the first is {unknown[0]}; give one that was trained on these classes"
+        )
+    return torch.tensor([numbers.get(name, -1) for name in source.classes])
+
+
+def drawn(curves: Mapping[str, Curve], file: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Accuracy against ratio of one or several networks as a file, or a note why there is none."""
+    whose = f" of {next(iter(curves))}" if len(curves) == 1 else ""
+    if distributed.is_main():
+        try:
+            draw_curves(
+                curves,
+                file,
+                title="Accuracy with the most attended patches blacked out",
+                across="share of black patches",
+                up=f"top-1{whose}, per cent",
+            )
+        except UserError as fault:  # the numbers are worth more than their picture
+            return (), (f"no plot was drawn: {fault}",)
+    return (file,), ()

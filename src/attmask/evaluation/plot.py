@@ -1,0 +1,136 @@
+"""Curves for people: one line for each network, named where it ends."""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from attmask.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Curve = Sequence[tuple[float, float]]
+"""Points (x, y) from left to right."""
+
+_PAPER, _INK, _FAINT = "#fafaf8", "#28282c", "#dededa"
+# Told apart also by the colour-blind; the first is the rose of our attention maps.
+_COLOURS = ("#d3275b", "#0072b2", "#e69f00", "#009e73", "#331552", "#56b4e9", "#d55e00", "#cc79a7")
+_INCHES = (7.2, 4.5)
+_DOTS_PER_INCH = 200
+_APART = 0.052  # least distance of two names, as a share of the height
+
+
+def draw_curves(
+    curves: Mapping[str, Curve],
+    file: Path,
+    *,
+    title: str,
+    across: str,
+    up: str,
+) -> Path:
+    """Write a PNG of named curves, beside it first and then renamed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as fault:
+        raise UserError("plots need matplotlib; pip install 'attmask[evaluate]'") from fault
+    if not curves or not all(curves.values()):
+        raise ValueError("a plot without points was asked for")
+    figure = Figure(figsize=_INCHES, facecolor=_PAPER)
+    axes = figure.add_axes((0.085, 0.13, 0.66 if len(curves) > 1 else 0.88, 0.72))
+    _frame(axes, curves)
+    for number, points in enumerate(curves.values()):
+        colour = _COLOURS[number % len(_COLOURS)]
+        x, y = zip(*points, strict=True)
+        dash = ("-", (0, (5, 2)), (0, (1.5, 1.5)))[number // len(_COLOURS) % 3]
+        axes.plot(x, y, color=colour, linewidth=2.2, linestyle=dash, zorder=3)
+        axes.plot(x, y, "o", color=colour, markersize=6, markeredgecolor=_PAPER, zorder=4)
+    if len(curves) > 1:
+        _name_ends(axes, curves)
+    else:
+        _number_points(axes, next(iter(curves.values())))
+    axes.set_xlabel(across, color=_INK, fontsize=10.5, labelpad=7)
+    figure.text(
+        0.03, 0.94, title, color=_INK, fontsize=13, fontweight="bold", va="center", parse_math=False
+    )
+    figure.text(0.03, 0.885, up, color=_INK, fontsize=10.5, va="center", parse_math=False)
+    part = file.with_name(f".part-{os.getpid()}-{file.name}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(part, format="png", dpi=_DOTS_PER_INCH, facecolor=_PAPER)
+        part.replace(file)
+    except OSError as fault:
+        with suppress(OSError):
+            part.unlink()
+        raise UserError(
+            f"cannot write the plot {file}: {fault.strerror or fault}; make room, or choose "
+            "another folder with --cache"
+        ) from fault
+    return file
+
+
+def _frame(axes: "Axes", curves: Mapping[str, Curve]) -> None:
+    """From zero to a little above the highest point, with faint lines across."""
+    highest = max(y for points in curves.values() for _, y in points)
+    places = sorted({x for points in curves.values() for x, _ in points})
+    room = 0.03 * max(places[-1] - places[0], 1e-9)
+    axes.set_xlim(places[0] - room, places[-1] + room)
+    axes.set_ylim(0, 1.12 * highest or 1.0)
+    axes.set_xticks(places if len(places) <= 12 else places[:: -(-len(places) // 12)])
+    axes.set_facecolor(_PAPER)
+    axes.grid(axis="y", color=_FAINT, linewidth=0.9, zorder=0)
+    axes.tick_params(length=0, labelcolor=_INK, labelsize=9.5, pad=6)
+    for side, line in axes.spines.items():
+        line.set_visible(side == "bottom")
+        line.set_color(_INK)
+
+
+def _number_points(axes: "Axes", points: Curve) -> None:
+    for x, y in points:
+        axes.annotate(
+            f"{y:.1f}",
+            (x, y),
+            xytext=(0, 9),
+            textcoords="offset points",
+            ha="center",
+            color=_INK,
+            fontsize=9,
+        )
+
+
+def _name_ends(axes: "Axes", curves: Mapping[str, Curve]) -> None:
+    """Each name beside the end of its curve."""
+    _, top = axes.get_ylim()
+    ends = sorted((points[-1][1] / top, number) for number, points in enumerate(curves.values()))
+    names = list(curves)
+    for (_, number), height in zip(ends, moved_apart([y for y, _ in ends]), strict=True):
+        axes.text(
+            1.02,
+            height,
+            _shortened(names[number]),
+            transform=axes.transAxes,
+            parse_math=False,
+            va="center",
+            color=_COLOURS[number % len(_COLOURS)],
+            fontsize=9.5,
+            fontweight="bold",
+        )
+
+
+def moved_apart(heights: Sequence[float], apart: float = _APART) -> list[float]:
+    """Rising heights, moved as little as can be so that none is nearer than `apart` to the next."""
+    # Less i times the distance they need only not fall: neighbours that do share their mean.
+    groups: list[list[float]] = []
+    for i, height in enumerate(heights):
+        groups.append([height - i * apart])
+        while len(groups) > 1 and mean(groups[-2]) > mean(groups[-1]):
+            last = groups.pop()
+            groups[-1] += last
+    level = [mean(group) for group in groups for _ in group]
+    return [y + i * apart for i, y in enumerate(level)]
+
+
+def _shortened(name: str, most: int = 20) -> str:
+    return name if len(name) <= most else f"…{name[1 - most :]}"

@@ -1,0 +1,116 @@
+"""Cards side by side: one row a checkpoint, one column a number; as text, Markdown, CSV, LaTeX."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from attmask.evaluation.card import Card
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells of text under titles; the first column names the checkpoints."""
+
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def compare(cards: Sequence[Card], *, only_headlines: bool = False) -> Grid:
+    """One row for each checkpoint, one column for each number of each task."""
+    columns: dict[tuple[str, str], None] = {}
+    for card in cards:
+        names = [card.headline[0]] if only_headlines else list(card.numbers)
+        columns |= dict.fromkeys((card.task, name) for name in names)
+    found = {
+        (c.checkpoint, c.task, name): value for c in cards for name, value in c.numbers.items()
+    }
+    rows = [
+        [checkpoint, *(_cell(found.get((checkpoint, task, name))) for task, name in columns)]
+        for checkpoint in dict.fromkeys(card.checkpoint for card in cards)
+    ]
+    return Grid(["checkpoint", *(f"{task} {name}" for task, name in columns)], rows)
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return ""
+    if value == int(value) and abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
+
+
+def as_markdown(grid: Grid) -> str:
+    """A table of GitHub's kind."""
+    lines = [grid.titles, ["---", *["---:"] * (len(grid.titles) - 1)], *grid.rows]
+    return "".join(
+        "| " + " | ".join(c.replace("|", r"\|") for c in line) + " |\n" for line in lines
+    )
+
+
+def as_csv(grid: Grid) -> str:
+    """For a spreadsheet."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(grid.titles)
+    writer.writerows(grid.rows)
+    return text.getvalue()
+
+
+def as_latex(grid: Grid) -> str:
+    """A tabular with booktabs' rules."""
+    special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    special |= {c: f"\\{c}" for c in "&%$#_{}"}
+
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join("".join(special.get(c, c) for c in cell) for cell in cells) + r" \\"
+
+    lines = [
+        rf"\begin{{tabular}}{{l{'r' * (len(grid.titles) - 1)}}}",
+        r"\toprule",
+        line(grid.titles),
+        r"\midrule",
+        *map(line, grid.rows),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+FORMATS: dict[str, Callable[[Grid], str]] = {
+    ".md": as_markdown,
+    ".csv": as_csv,
+    ".tex": as_latex,
+}
+"""How a table is written, by the ending of its file."""
+
+
+def render(cards: Sequence[Card], width: int) -> str:
+    """For a terminal: each task with its numbers down, the checkpoints across."""
+    console = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
+    names = list(dict.fromkeys(card.checkpoint for card in cards))
+    for task in dict.fromkeys(card.task for card in cards):
+        mine = {card.checkpoint: card for card in cards if card.task == task}
+        first = next(iter(mine.values()))
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        counts = ", ".join(f"{part} {count:,}" for part, count in first.images.items())
+        console.print(Text(f"{task} (version {first.version}; {counts})"))
+        table.add_column("")
+        for name in names:
+            table.add_column(name, justify="right", overflow="fold")
+        for number in dict.fromkeys(n for card in mine.values() for n in card.numbers):
+            cells = [mine[n].numbers.get(number) if n in mine else None for n in names]
+            table.add_row(number, *map(_cell, cells))
+        console.print(table)
+        for note in dict.fromkeys(note for card in mine.values() for note in card.notes):
+            console.print(Text(f"  note: {note}"))
+        for file in dict.fromkeys(file for card in mine.values() for file in card.files):
+            console.print(Text(f"  drawn: {file}"), soft_wrap=True)
+    shown = console.file
+    assert isinstance(shown, io.StringIO)
+    return shown.getvalue()

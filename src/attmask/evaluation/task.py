@@ -1,0 +1,73 @@
+"""A task: a protocol on a data set, in a version.
+
+Task("knn", Knn(), Labelled(), version=1, about="...").run(subject, Path("images"), bench)
+
+A protocol measures, a data set opens what lies on disk; both are configs, so that every setting
+of a task is in its card and can be changed by `key=value`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+from attmask.data.source import Source
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.subject import Subject
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What a protocol found: numbers by name, the headline first, and what must be said."""
+
+    numbers: Mapping[str, float]
+    notes: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """More than a table can hold, as JSON: a curve, numbers by class."""
+    files: tuple[Path, ...] = ()
+    """What was drawn."""
+
+
+@runtime_checkable
+class Data(Protocol):
+    """An opened data set."""
+
+    @property
+    def sources(self) -> Mapping[str, Source]:
+        """Its images by their part in the protocol, for the card: train, test, ..."""
+
+
+Opened = TypeVar("Opened", bound=Data, covariant=True)
+Measured = TypeVar("Measured", bound=Data, contravariant=True)
+Shared = TypeVar("Shared", bound=Data)
+
+
+@runtime_checkable
+class DataSet(Protocol[Opened]):
+    """A config that says how a data set lies on disk."""
+
+    @property
+    def layout(self) -> str:
+        """The files and folders it wants, for people."""
+
+    def open(self, path: Path) -> Opened:
+        """Find everything, or say which file or folder is missing."""
+
+
+@runtime_checkable
+class Procedure(Protocol[Measured]):
+    """A config that says how something is measured."""
+
+    def measure(self, subject: Subject, data: Measured, bench: Bench) -> Measures:
+        """Measure one network; with several processes, each of them calls it."""
+
+
+@dataclass(frozen=True)
+class Task(Generic[Shared]):
+    """A name for a protocol on a data set; the version counts whenever its numbers change."""
+
+    name: str
+    protocol: Procedure[Shared]
+    dataset: DataSet[Shared]
+    version: int
+    about: str

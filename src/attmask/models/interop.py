@@ -1,0 +1,286 @@
+"""Backbones of other people: plain vision transformers from a file, or by timm's name."""
+
+import argparse
+import math
+import pickle
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import timm
+import torch
+from safetensors import SafetensorError, safe_open
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from attmask.errors import UserError
+from attmask.models.backbone import Backbone
+from attmask.models.positions import Resize
+
+_ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
+_WRAPPERS = ("teacher", "state_dict", "model")  # the teacher where there is one
+_LEFT_OUT = re.compile(r"(head|dino_head|ibot_head)\.|(masked_embed|mask_token)$|decoder_")
+_ESSENTIAL = (
+    "cls_token",
+    "pos_embed",
+    "patch_embed.proj.weight",
+    "blocks.0.attn.qkv.weight",
+    "blocks.0.mlp.fc1.weight",
+)
+_HEAD_WIDTH = 64  # of nearly all plain ViTs
+_OTHER_HEADS = {1280: 16, 1408: 16, 1664: 16}  # ViT-H, -g and -G: 16 wider heads
+_WANTED = (
+    "wanted a plain ViT in timm's names: cls_token, pos_embed, patch_embed.*, blocks.*, norm.*"
+)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """The images a network was made for; mean and deviation are None where nothing tells them."""
+
+    image_size: int
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+
+
+def import_backbone(
+    file_or_name: str | Path, *, heads: int | None = None, positions: Resize | None = None
+) -> Backbone:
+    """A plain ViT from a .safetensors, .pth, .pt or .bin file, or timm's pretrained one.
+
+    The number of heads cannot be told from a file: it is `heads`, or the entry `heads` in the
+    file, or the usual one for this width, which is one for every 64 but in the largest ViTs.
+    `positions` says how position embeddings are resized: by default as the makers of DINO, iBOT
+    and DINOv2 do it for theirs, else by size.
+    """
+    path = Path(file_or_name)
+    if path.suffix in _ENDINGS or path.is_file():
+        return _from_file(path, heads, positions)
+    return _from_timm(str(file_or_name), positions)
+
+
+def pixels_of(backbone: Backbone) -> Pixels:
+    """What the images of an imported backbone must look like."""
+    rows, _ = backbone.vit.patch_embed.grid_size
+    known = getattr(backbone.vit, "pretrained_cfg", None) or {}
+    mean, std = (tuple(known[name]) if name in known else None for name in ("mean", "std"))
+    return Pixels(int(rows) * backbone.patch_size, mean, std)
+
+
+def _from_timm(name: str, positions: Resize | None) -> Backbone:
+    is_on_the_hub = name.startswith(("hf_hub:", "hf-hub:"))
+    if not is_on_the_hub and not timm.is_model(name):
+        raise UserError(
+            f"{name} is neither a file nor a network of timm; give a {', '.join(_ENDINGS)} "
+            "file or a name such as vit_base_patch16_224.dino"
+        )
+    try:
+        if not is_on_the_hub:
+            with torch.device("meta"):  # what cannot be used is refused before it is fetched
+                Backbone(_plain(timm.create_model(name, num_classes=0)))
+        with torch.random.fork_rng(devices=[]):  # timm draws weights before it has them
+            vit = _plain(timm.create_model(name, pretrained=True, num_classes=0))
+    except UserError:
+        raise
+    except OSError as fault:
+        raise UserError(
+            f"timm's {name} is not on this machine and cannot be fetched; connect to the internet "
+            "once, or give the file of its weights"
+        ) from fault
+    except (RuntimeError, ValueError) as fault:  # no such weights, or not these
+        why = next(iter(str(fault).splitlines()), "no weights")
+        raise UserError(f"timm cannot give {name} ({why}); give another name or a file") from fault
+    by_reference = re.search(r"\.dino$|_dinov2\.", name) and "_reg" not in name
+    how: Resize = "reference" if by_reference else "size"
+    return Backbone(vit, positions=positions or how).eval()
+
+
+def _plain(network: nn.Module) -> VisionTransformer:
+    if not isinstance(network, VisionTransformer):
+        raise UserError(
+            f"{type(network).__name__} is no vision transformer; use one of timm's vit_*"
+        )
+    return network
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """The tensors of a file under their own names, and what else it says."""
+
+    tensors: Mapping[str, Tensor]
+    heads: int | None
+    is_teacher: bool = False
+
+
+def _from_file(path: Path, heads: int | None, positions: Resize | None) -> Backbone:
+    stored = _read(path)
+    is_ours = any("backbone.vit." in name for name in stored.tensors)
+    if is_ours and heads is None:
+        raise UserError(
+            f"{path} belongs to a run of attmask, whose config.yaml says more; give RUN itself"
+        )
+    tensors = _in_timms_names(path, stored.tensors)
+    mask_token = tensors.get("masked_embed", tensors.get("mask_token"))
+    used = {name: tensor for name, tensor in tensors.items() if not _LEFT_OUT.match(name)}
+    backbone = Backbone(_network_for(path, used, stored.heads if heads is None else heads))
+    # MAE's mask token is another one, as wide as its decoder.
+    has_mask_token = mask_token is not None and mask_token.numel() == backbone.width
+    if mask_token is not None and has_mask_token:
+        backbone.mask_token.data.copy_(mask_token.view(1, -1))
+    has_dino_head = any(name.endswith("last_layer.weight_v") for name in tensors)
+    is_like_dino = stored.is_teacher or has_dino_head or has_mask_token
+    by_size = is_ours or not is_like_dino or "register_tokens" in tensors
+    backbone.positions = positions or ("size" if by_size else "reference")
+    return backbone.eval()
+
+
+def _read(path: Path) -> _Stored:
+    """The tensors of a file, of the teacher where there is one; nothing in it is executed."""
+    if not path.is_file():
+        raise UserError(f"there is no file {path}; give a {', '.join(_ENDINGS)} file")
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
+                noted = (file.metadata() or {}).get("heads", "")
+        except (SafetensorError, OSError) as fault:
+            raise UserError(f"{path} is damaged or no safetensors file; get it again") from fault
+        return _Stored(tensors, int(noted) if noted.isdecimal() else None)
+    try:
+        # Checkpoints of DINO and its descendants hold their command line, which is harmless.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as fault:
+        raise UserError(
+            f"{path} holds more than tensors, which could run any code, or is damaged; "
+            "save its state_dict alone, best as .safetensors"
+        ) from fault
+    except Exception as fault:  # a damaged pickle can raise anything
+        raise UserError(f"{path} is damaged or no checkpoint of PyTorch; get it again") from fault
+    return _unwrapped(path, content)
+
+
+def _unwrapped(path: Path, content: object) -> _Stored:
+    heads, is_teacher = None, False
+    while isinstance(content, Mapping):
+        tensors = {str(k): v for k, v in content.items() if isinstance(v, Tensor)}
+        heads = content["heads"] if isinstance(content.get("heads"), int) else heads
+        inner = next((w for w in _WRAPPERS if isinstance(content.get(w), Mapping)), None)
+        if inner is None and tensors:
+            return _Stored(tensors, heads, is_teacher)
+        if inner is None:
+            break
+        content, is_teacher = content[inner], is_teacher or inner == "teacher"
+    found = _listed(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
+    raise UserError(f"{path} has no weights: found {found}; {_WANTED}")
+
+
+def _in_timms_names(path: Path, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors without what training wrapped around their names, in fp32."""
+    unwrapped = {re.sub(r"^(module\.|_orig_mod\.)+", "", name): t for name, t in stored.items()}
+    if any(name.startswith("teacher.") for name in unwrapped):
+        unwrapped = {n: t for n, t in unwrapped.items() if n.startswith("teacher.")}
+    named: dict[str, Tensor] = {}
+    for name, tensor in unwrapped.items():
+        plain = re.sub(r"^(module\.|_orig_mod\.|teacher\.|backbone\.|vit\.)+", "", name)
+        # DINOv2 trains its blocks in groups: blocks.GROUP.BLOCK, the blocks counted throughout.
+        plain = re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", plain)
+        if plain in named:
+            raise UserError(f"{path} holds {plain} twice, once as {name}; save one network alone")
+        named[plain] = tensor.float() if tensor.is_floating_point() else tensor
+    return named
+
+
+def _network_for(path: Path, tensors: dict[str, Tensor], heads: int | None) -> VisionTransformer:
+    """The network whose parameters have these shapes, with these values."""
+    lacking = [name for name in _ESSENTIAL if name not in tensors]
+    if lacking:
+        raise UserError(f"{path} has no {lacking[0]}: found {_listed(tensors)}; {_WANTED}")
+    shapes = {name: tuple(tensors[name].shape) for name in _ESSENTIAL}
+    patch_shape = shapes["patch_embed.proj.weight"]
+    is_square = patch_shape[2:3] == patch_shape[3:4]
+    dimensions = [len(shape) for shape in shapes.values()]
+    if dimensions != [3, 3, 4, 2, 2] or not is_square or any(0 in s for s in shapes.values()):
+        told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise UserError(f"{path} has shapes that no plain ViT has: {told}; {_WANTED}")
+    if "register_tokens" in tensors:
+        _fold_registers_(tensors)
+    width, channels, patch, _ = patch_shape
+    hidden = shapes["blocks.0.mlp.fc1.weight"][0]
+    registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0
+    side, is_cls_placed = _grid(path, tensors["pos_embed"].shape[1], 1 + registers)
+    numbers = (re.match(r"blocks\.(\d+)\.", name) for name in tensors)
+    with torch.device("meta"):  # no weights are drawn: all of them come from the file
+        vit = VisionTransformer(
+            img_size=side * patch,
+            patch_size=patch,
+            in_chans=channels,
+            num_classes=0,
+            embed_dim=width,
+            depth=1 + max(int(number[1]) for number in numbers if number),
+            num_heads=_heads(path, width, heads),
+            mlp_ratio=(hidden + 0.5) / width,  # timm rounds the product down
+            qkv_bias="blocks.0.attn.qkv.bias" in tensors,
+            init_values=1.0 if "blocks.0.ls1.gamma" in tensors else None,
+            no_embed_class=not is_cls_placed,
+            reg_tokens=registers,
+            weight_init="skip",
+        )
+    _fill(path, vit, tensors)
+    return vit
+
+
+def _fill(path: Path, vit: VisionTransformer, tensors: Mapping[str, Tensor]) -> None:
+    """Every parameter from the file, and nothing in the file without a place."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in vit.state_dict().items()}
+    unknown = [name for name in tensors if name not in wanted]
+    missing = [name for name in wanted if name not in tensors]
+    wrong = [n for n in wanted if n in tensors and wanted[n] != tuple(tensors[n].shape)]
+    for names, what in (
+        (unknown, "weights that a plain ViT does not have"),
+        (missing, "a plain ViT without all its weights, of which it lacks"),
+        (wrong, "weights of a shape that does not fit the others"),
+    ):
+        if names:
+            raise UserError(f"{path} holds {what}: {_listed(names)}; {_WANTED}")
+    vit.load_state_dict(dict(tensors), assign=True)
+
+
+def _fold_registers_(tensors: dict[str, Tensor]) -> None:
+    """DINOv2 places `[CLS]` but no register; timm has such networks place neither."""
+    positions = tensors["pos_embed"]
+    tensors["reg_token"] = tensors.pop("register_tokens")
+    tensors["cls_token"] = tensors["cls_token"] + positions[:, :1]
+    tensors["pos_embed"] = positions[:, 1:]
+
+
+def _grid(path: Path, positions: int, prefix: int) -> tuple[int, bool]:
+    """The side of the grid of patches, and whether `[CLS]` and registers have positions too."""
+    for patches, is_cls_placed in ((positions - prefix, True), (positions, False)):
+        side = math.isqrt(max(0, patches))
+        if side > 0 and side * side == patches:
+            return side, is_cls_placed
+    raise UserError(
+        f"{path} has {positions} positions, which is no square grid with {prefix} tokens before "
+        "it or without; networks for images that are not square cannot be imported"
+    )
+
+
+def _heads(path: Path, width: int, heads: int | None) -> int:
+    if heads is None and width % _HEAD_WIDTH:
+        raise UserError(
+            f"{path} has tokens of width {width}, which is no multiple of {_HEAD_WIDTH}: the "
+            "number of heads cannot be told; give heads=, or store it as the entry heads"
+        )
+    found = _OTHER_HEADS.get(width, width // _HEAD_WIDTH) if heads is None else heads
+    if found < 1 or width % found:
+        raise UserError(f"{path} has tokens of width {width}, not a multiple of {found} heads")
+    return found
+
+
+def _listed(names: Iterable[str], most: int = 4) -> str:
+    """The first names, and how many more there are."""
+    names = list(names)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more if names else "nothing"

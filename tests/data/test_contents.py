@@ -1,0 +1,45 @@
+import os
+from pathlib import Path
+
+import numpy as np
+
+from attmask.data.contents import contents
+from attmask.data.source import Source
+from attmask.data.sources import open_images
+from tests.sources import of_files, png, write_tar
+
+
+def folder(root: Path) -> Source:
+    for name, shade in (("a.png", 1), ("b.png", 2)):
+        (root / name).write_bytes(png(shade))
+    return of_files(root, ["a.png", "b.png"], [0, 1], ("x", "y"))
+
+
+def test_the_same_pictures_have_the_same_contents_and_others_have_not(tmp_path: Path) -> None:
+    source = folder(tmp_path)
+    before = contents(source)
+    assert contents(of_files(tmp_path, ["a.png", "b.png"], [0, 1], ("x", "y"))) == before
+    assert contents(of_files(tmp_path, ["b.png", "a.png"], [0, 1], ("x", "y"))) != before
+    assert contents(of_files(tmp_path, ["a.png", "b.png"], [1, 1], ("x", "y"))) != before
+    assert contents(source.subset([0])) != before
+
+
+def test_a_file_that_was_written_again_is_another_picture(tmp_path: Path) -> None:
+    source = folder(tmp_path)
+    before = contents(source)
+    (tmp_path / "b.png").write_bytes(png(3))
+    os.utime(tmp_path / "b.png", ns=(0, 1))
+    after = contents(source)
+    assert after != before
+    (tmp_path / "b.png").unlink()
+    assert contents(source) not in (before, after)
+
+
+def test_shards_and_arrays_are_told_apart_by_what_they_hold(tmp_path: Path) -> None:
+    seen = set()
+    for shade in (1, 2):
+        tar = write_tar(tmp_path / "a.tar", {"0.png": png(shade)})
+        os.utime(tar, ns=(0, shade))
+        np.save(tmp_path / "a.npy", np.full((2, 8, 8, 3), shade, dtype=np.uint8))
+        seen |= {contents(open_images(tar).train), contents(open_images(tmp_path / "a.npy").train)}
+    assert len(seen) == 4

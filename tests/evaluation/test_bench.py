@@ -1,0 +1,137 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from attmask.data.sources import open_images
+from attmask.errors import UserError
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.encoding import CentreCrop, Reading
+from attmask.evaluation.features import extract
+from tests.evaluation.subjects import bench_in, tiny_subject
+
+ROOT = Path(__file__).parents[2]
+
+# What torchrun starts twice: both read their share and see all features.
+WORKER = """
+import sys, torch
+from pathlib import Path
+from attmask import distributed
+from attmask.data.sources import open_images
+from attmask.evaluation.encoding import CentreCrop
+from tests.evaluation.subjects import bench_in, tiny_subject
+
+images, out = map(Path, sys.argv[1:])
+with distributed.processes(torch.device("cpu")):
+    assert distributed.world_size() == 2
+    found = bench_in(out, batch_size=5).features(
+        tiny_subject(), open_images(images).train, CentreCrop(32))
+    torch.save((found.vectors.clone(), found.labels), out / f"{distributed.rank()}.pt")
+"""
+
+
+def test_features_are_those_of_a_plain_pass(scenes: Path, tmp_path: Path) -> None:
+    source, subject = open_images(scenes).train, tiny_subject()
+    plain = extract(subject.backbone, source, image_size=32, data=subject.data)
+    found = bench_in(tmp_path, batch_size=7).features(subject, source, CentreCrop(32))
+    torch.testing.assert_close(found.vectors, plain.vectors, atol=1e-5, rtol=1e-5)
+    assert found.labels is not None
+    assert plain.labels is not None
+    assert torch.equal(found.labels, plain.labels)
+
+
+def test_features_are_extracted_once(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, subject, bench = open_images(scenes).train, tiny_subject(), bench_in(tmp_path)
+    first = bench.features(subject, source, CentreCrop(32))
+    monkeypatch.setattr(Bench, "_extract", None)  # a second extraction would raise
+    again = bench_in(tmp_path).features(tiny_subject(), open_images(scenes).train, CentreCrop(32))
+    assert torch.equal(again.vectors, first.vectors)
+
+
+def test_a_changed_picture_network_or_reading_is_extracted_anew(
+    scenes: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(scenes, tmp_path / "images")
+    source, bench = open_images(tmp_path / "images").train, bench_in(tmp_path)
+    first = bench.features(tiny_subject(), source, CentreCrop(32)).vectors.clone()
+    Image.new("RGB", (32, 32), (250, 10, 10)).save(tmp_path / "images/train" / source.name(3))
+    changed = bench.features(tiny_subject(), source, CentreCrop(32)).vectors
+    assert [i for i in range(len(source)) if not torch.equal(changed[i], first[i])] == [3]
+    assert not torch.equal(bench.features(tiny_subject(1), source, CentreCrop(32)).vectors, changed)
+    gap = bench.features(tiny_subject(), source, CentreCrop(32, Reading(token="gap"))).vectors
+    assert not torch.equal(gap, changed)
+
+
+def test_an_unreadable_picture_is_left_out_and_said(
+    scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(scenes, tmp_path / "images")
+    source = open_images(tmp_path / "images").train
+    whole = bench_in(tmp_path / "a").features(tiny_subject(), source, CentreCrop(32))
+    (tmp_path / "images/train" / source.name(2)).write_bytes(b"no picture")
+    found = bench_in(tmp_path / "b").features(tiny_subject(), source, CentreCrop(32))
+    kept = [i for i in range(len(source)) if i != 2]
+    assert torch.equal(found.vectors, whole.vectors[kept])
+    assert found.labels is not None
+    assert whole.labels is not None
+    assert torch.equal(found.labels, whole.labels[kept])
+    assert "1 of 48 images" in caplog.text
+    assert source.name(2) in caplog.text
+
+
+def test_features_that_are_not_finite_are_refused(scenes: Path, tmp_path: Path) -> None:
+    subject = tiny_subject()
+    subject.backbone.state_dict()["vit.norm.bias"][0] = float("nan")
+    with pytest.raises(UserError, match=r"tiny gives features that are not finite .* earlier"):
+        bench_in(tmp_path).features(subject, open_images(scenes).train, CentreCrop(32))
+
+
+def test_a_source_without_images_is_refused(scenes: Path, tmp_path: Path) -> None:
+    nothing = open_images(scenes).train.subset([])
+    with pytest.raises(UserError, match="has no images to evaluate on"):
+        bench_in(tmp_path).features(tiny_subject(), nothing, CentreCrop(32))
+
+
+def test_two_processes_read_each_image_once_and_see_what_one_sees(
+    scenes: Path, tmp_path: Path
+) -> None:
+    images = tmp_path / "images"
+    shutil.copytree(scenes, images)
+    odd = open_images(images).train
+    (images / "train" / odd.name(0)).unlink()  # 47 images, which two processes cannot halve
+    ports = 29_000 + os.getpid() % 2_000
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports)}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(images), str(tmp_path)],
+            env={
+                **os.environ,
+                **shared,
+                "RANK": str(rank),
+                "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+                "OMP_NUM_THREADS": "1",
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [worker.communicate(timeout=120)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(said)
+    alone = bench_in(tmp_path / "alone", batch_size=5).features(
+        tiny_subject(), open_images(images).train, CentreCrop(32)
+    )
+    for rank in range(2):
+        vectors, labels = torch.load(tmp_path / f"{rank}.pt")
+        assert len(vectors) == 47
+        np.testing.assert_allclose(vectors, alone.vectors, atol=1e-6)
+        assert alone.labels is not None
+        assert torch.equal(labels, alone.labels)

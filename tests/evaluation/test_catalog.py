@@ -1,0 +1,56 @@
+import pytest
+
+from attmask.errors import UserError
+from attmask.evaluation.catalog import TASKS, find_tasks, settings_of, split_words
+from attmask.settings import Config
+
+
+def test_every_task_has_a_name_of_its_own_a_layout_and_settings_with_a_meaning() -> None:
+    names = [task.name for task in TASKS]
+    assert len(set(names)) == len(names)
+    for task in TASKS:
+        assert task.dataset.layout
+        assert task.about
+        assert all(line.meaning for line in settings_of(task)), task.name
+
+
+def test_the_protocols_of_the_paper_are_all_there() -> None:
+    wanted = {"knn", "fewshot", "linear", "linear-cached", "clustering", "quality", "occlusion"}
+    wanted |= {"backgrounds", "retrieval-roxford", "retrieval-rparis"}
+    wanted |= {f"recall-{name}" for name in ("cub", "cars", "sop", "inshop")}
+    assert wanted <= {task.name for task in TASKS}
+
+
+def test_a_setting_goes_to_every_task_that_has_it_and_a_dotted_one_to_one() -> None:
+    knn, linear, quality = find_tasks(
+        ["knn", "linear", "quality"], ["image_size=64", "knn.per_class=5", "linear.epochs=3"]
+    )
+    assert [_of(task.protocol)["image_size"] for task in (knn, linear, quality)] == [64] * 3
+    assert (_of(knn.dataset)["per_class"], _of(linear.dataset)["per_class"]) == (5, None)
+    assert _of(linear.protocol)["epochs"] == 3
+
+
+def _of(config: object) -> dict[str, object]:
+    assert isinstance(config, Config)
+    return config.model_dump()
+
+
+def test_an_unknown_task_setting_or_value_is_one_line_with_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"there is no task 'knnn'; did you mean knn"):
+        find_tasks(["knnn"])
+    with pytest.raises(UserError, match=r"no setting 'temprature'; did you mean knn\.temperature"):
+        find_tasks(["knn"], ["temprature=1"])
+    with pytest.raises(UserError, match=r"^knn\.temperature=-1: should be greater than 0"):
+        find_tasks(["knn"], ["temperature=-1"])
+    with pytest.raises(UserError, match=r"no setting 'linear\.epochs'"):
+        find_tasks(["knn"], ["linear.epochs=3"])
+
+
+def test_words_that_are_no_tasks_are_checkpoints() -> None:
+    assert split_words(["a", "knn", "b", "linear"]) == (["a", "b"], ["knn", "linear"])
+    with pytest.raises(UserError, match=r"no task 'knnn'; did you mean knn"):
+        split_words(["run", "knnn"])
+    with pytest.raises(UserError, match=r"no task was given for run; `attmask tasks` lists them"):
+        split_words(["run"])
+    with pytest.raises(UserError, match=r"no checkpoint was given for knn; put a run before it"):
+        split_words(["knn"])

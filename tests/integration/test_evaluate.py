@@ -1,0 +1,128 @@
+"""`attmask evaluate` as a user runs it: a trained run, several tasks, tables, several processes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attmask.api import evaluate, pretrain
+from attmask.cli import main
+from tests.runs import SHORT, environment
+
+SMALL = ("linear-cached.epochs=2", "fewshot.shots=[1,2]", "--workers", "0")
+
+
+@pytest.fixture(scope="module")
+def run(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("evaluate") / "run"
+    pretrain(scenes, recipe="tiny", out=out, overrides=[*SHORT, "monitor.knn_every_epochs=0"])
+    return out
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str, str]:
+    try:
+        status = main([str(word) for word in words])
+    except SystemExit as end:
+        status = int(end.code or 0)
+    shown = capsys.readouterr()
+    return status, shown.out, shown.err
+
+
+def test_two_networks_by_several_tasks_are_one_table_in_every_format(
+    run: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outs = [tmp_path / f"table{ending}" for ending in (".json", ".md", ".csv", ".tex")]
+    tasks = ("knn", "fewshot", "linear-cached", "clustering", "recall", "quality")
+    status, out, _ = said(
+        capsys, "evaluate", run, f"{run}@untrained", *tasks, "--data", scenes, *SMALL,
+        *[word for file in outs for word in ("--out", file)],
+    )  # fmt: skip
+    assert status == 0
+    for task in tasks:
+        assert f"{task} (version " in out
+    cards = json.loads(outs[0].read_text())
+    assert len(cards) == 12
+    assert {card["checkpoint"] for card in cards} == {"run", "run@untrained"}
+    assert len({card["hashes"]["network"] for card in cards}) == 2
+    assert outs[1].read_text().count("\n| run") == 2
+    assert outs[2].read_text().startswith("checkpoint,knn top-1")
+    assert outs[3].read_text().startswith(r"\begin{tabular}")
+    assert len(list((run / "evaluations").glob("*.json"))) == 12
+    assert any((run / "features").iterdir())
+
+
+def test_the_function_gives_what_the_command_prints(
+    run: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("evaluate", run, "knn", "--data", scenes, "--workers", "0", "--json")
+    status, out, _ = said(capsys, *words, "knn.ks=[3,5]")
+    (card,) = evaluate(run, "knn", data=scenes, overrides=["ks=[3,5]"], workers=0)
+    assert status == 0
+    assert json.loads(out)[0]["numbers"] == card.numbers
+    assert card.protocol["ks"] == [3, 5]
+
+
+def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("features", "evaluations"))
+    port = 31_000 + os.getpid() % 2_000
+    words = ["evaluate", str(tmp_path / "run"), "knn", "linear-cached", "--data", str(scenes)]
+    words += ["--workers", "0", "linear-cached.epochs=2", "--out", str(tmp_path / "two.json")]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "attmask", *words],
+            env={
+                **environment(),
+                "WORLD_SIZE": "2",
+                "RANK": str(rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    spoken = [worker.communicate(timeout=120) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], spoken
+    assert spoken[1][0] == ""
+    two = json.loads((tmp_path / "two.json").read_text())
+    one = evaluate(run, ["knn", "linear-cached"], data=scenes, overrides=["epochs=2"], workers=0)
+    for ours, theirs in zip(one, two, strict=True):
+        assert theirs["processes"] == 2
+        assert theirs["numbers"] == pytest.approx(dict(ours.numbers), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (("RUN", "knnn", "--data", "DATA"), "there is no task 'knnn'; did you mean knn"),
+        (("RUN", "--data", "DATA"), "no task was given"),
+        (("knn", "--data", "DATA"), "no checkpoint was given for knn"),
+        (("nowhere", "knn", "--data", "DATA"), "nowhere is no checkpoint; give a run"),
+        (("RUN", "knn", "--data", "nowhere"), "there is no nowhere"),
+        (("RUN", "knn"), "the following arguments are required: --data"),
+        (("RUN", "knn", "--data", "DATA", "knn.kss=3"), "did you mean knn.ks"),
+        (("RUN", "knn", "--data", "DATA", "--out", "a.xls"), "has no known ending; use .json"),
+        (("RUN", "recall-cub", "--data", "DATA"), "images.txt"),
+        (("RUN", "retrieval-roxford", "--data", "DATA"), "gnd_roxford5k.pkl"),
+        (("RUN", "backgrounds", "--data", "RUN"), "original"),
+        (("RUN", "knn", "--data", "clustering=DATA"), "is for clustering, which is not among knn"),
+    ],
+)
+def test_a_wrong_word_is_one_line_with_what_to_do(
+    run: Path,
+    scenes: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    wrong: str,
+) -> None:
+    named = {"RUN": str(run), "DATA": str(scenes)}
+    status, out, err = said(capsys, "evaluate", *(named.get(word, word) for word in words))
+    lines = [line for line in err.splitlines() if line.startswith("attmask: ")]
+    assert (status, out, len(lines)) == (1, "", 1)
+    assert wrong.replace("DATA", str(scenes)) in lines[0] or wrong in lines[0]

@@ -1,0 +1,65 @@
+import pytest
+
+from attmask.assign import assigned, checked, describe, parse_yaml, text_of, unknown, with_values
+from attmask.errors import UserError
+from attmask.settings import Config, setting
+
+
+class Inner(Config):
+    rate: float = setting(0.1, "how fast", paper="0.3", ge=0)
+
+
+class Outer(Config):
+    name: str = setting("a", "what it is called")
+    inner: Inner = setting(Inner(), "a group")
+
+
+def test_an_assignment_is_a_key_and_a_yaml_value() -> None:
+    assert assigned("a.b=1e-4", "x=1") == ("a.b", 1e-4)
+    assert assigned("a=[0.1, 3]", "x=1") == ("a", [0.1, 3])
+    assert assigned("a=x=y", "x=1") == ("a", "x=y")
+    with pytest.raises(UserError, match=r"'a' is not key=value, such as x=1"):
+        assigned("a", "x=1")
+
+
+def test_values_are_replaced_inside_groups_and_checked() -> None:
+    changed = with_values(Outer(), [("inner.rate", 2), ("name", "b")])
+    assert (changed.inner.rate, changed.name) == (2.0, "b")
+    with pytest.raises(UserError, match=r"^knn\.inner\.rate=-1: should be greater than"):
+        with_values(Outer(), [("inner.rate", -1)], "knn.")
+    with pytest.raises(UserError, match=r"no setting 'inner\.rat'; did you mean inner\.rate\?"):
+        with_values(Outer(), [("inner.rat", 1)])
+
+
+def test_a_setting_is_shown_as_it_would_be_given() -> None:
+    lines = describe(Outer())
+    assert [(line.key, line.value, line.paper) for line in lines] == [
+        ("name", "a", ""),
+        ("inner.rate", "0.1", "0.3"),
+    ]
+    assert with_values(Outer(), [assigned(f"{x.key}={x.value}", "") for x in lines]) == Outer()
+
+
+@pytest.mark.parametrize("value", ["a b", "1", "null", "", [1, 2], None, 0.5, "ä=ö"])
+def test_text_comes_back_as_the_value(value: object) -> None:
+    assert parse_yaml(text_of(value), "here") == value
+
+
+def test_an_unknown_name_is_answered_with_near_ones_or_with_where_they_are_listed() -> None:
+    assert unknown("task", "knnn", ["knn", "linear"]).endswith("did you mean knn?")
+    assert unknown("task", "zzz", ["knn"]).endswith("`attmask tasks` lists them")
+
+
+def test_a_key_that_comes_twice_and_broken_yaml_are_refused() -> None:
+    with pytest.raises(UserError, match="the key a comes twice"):
+        parse_yaml("a: 1\na: 2", "file")
+    with pytest.raises(UserError, match="'file' is not YAML"):
+        parse_yaml("[1, ", "file")
+
+
+def test_what_is_wrong_is_said_in_one_line_for_all_settings() -> None:
+    with pytest.raises(UserError) as caught:
+        checked(Outer, {"name": 3, "inner": {"rate": "fast"}}, "here: ")
+    assert str(caught.value).startswith("here: name=3: ")
+    assert "; inner.rate=fast: " in str(caught.value)
+    assert "\n" not in str(caught.value)
