@@ -297,8 +297,10 @@ def growth_with_prototypes(precision: Precision, rounds: int) -> None:
         ),
         "textbook": lambda k: Peer(inputs, TextbookStep(k)),
     }
-    for name, build in builders.items():
-        first, second = (best_seconds({"": build(k)}, precision, rounds)[""] for k in (few, many))
+    steps = {f"{name} {k}": build(k) for name, build in builders.items() for k in (few, many)}
+    best = best_seconds(steps, precision, rounds)
+    for name in builders:
+        first, second = best[f"{name} {few}"], best[f"{name} {many}"]
         print(f"  {name}: {first:.2f} s with {few} prototypes, {second - first:+.2f} s with {many}")
 
 

@@ -123,14 +123,22 @@ def build_parser() -> Parser:
         help="number format of forward passes (default: fp32)",
     )
     evaluate.add_argument(
-        "--batch-size", metavar="N", type=int, default=64, help="images at once (default: 64)"
+        "--batch-size",
+        metavar="N",
+        type=_at_least(1),
+        default=64,
+        help="images at once (default: 64)",
     )
     evaluate.add_argument(
-        "--workers", metavar="N", type=int, help="processes that read (default: by the cores)"
+        "--workers",
+        metavar="N",
+        type=_at_least(0),
+        help="processes that read (default: by the cores)",
     )
     evaluate.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
     evaluate.add_argument("--json", action="store_true", help="print the cards as JSON")
     _add_overrides(evaluate, "knn.temperature=0.1: see attmask tasks TASK")
+    evaluate.usage = "attmask evaluate CHECKPOINT... TASK... --data DIR [options] [key=value ...]"
     evaluate.set_defaults(run=_evaluate)
 
     tasks = commands.add_parser("tasks", help="list the tasks, or every setting of one")
@@ -156,6 +164,17 @@ def _add_overrides(
     parser.set_defaults(overrides=[])
     parser.usage = f"{parser.format_usage().removeprefix('usage: ').strip()} [key=value ...]"
     parser.epilog = f"key=value changes a setting, e.g. {example}"
+
+
+def _at_least(least: int) -> Callable[[str], int]:
+    """Whole numbers from `least` on, and a line that says so."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text} is no whole number of at least {least}")
+        return int(text)
+
+    return number
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

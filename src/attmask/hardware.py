@@ -27,7 +27,7 @@ def choose_device(asked: str) -> torch.device:
         torch.empty(1, device=asked)
     except (RuntimeError, AssertionError, ImportError) as fault:  # PyTorch's ways to say no
         raise UserError(
-            f"device {asked} was asked for, but it is not here; use train.device=auto or cpu"
+            f"device {asked} was asked for, but it is not here; use auto or cpu"
         ) from fault
     return torch.device(asked)
 

@@ -82,7 +82,7 @@ def pretrain(capsys: pytest.CaptureFixture[str], data: Path, out: Path, *overrid
         ),
         (
             "train.device=cuda:99",
-            "device cuda:99 was asked for, but it is not here; use train.device=auto or cpu",
+            "device cuda:99 was asked for, but it is not here; use auto or cpu",
         ),
     ],
 )
