@@ -251,7 +251,7 @@ def main() -> None:
     )
     compare("photographs", files, asked.rounds)
     shrinking_shows(files)
-    for title, abreast in (("soft", 1), ("dense", 5)):
+    for title, abreast in (("soft", 1), ("middling", 2), ("dense", 5)):
         large = enlarged(files, asked.large, abreast)
         compare(f"12 megapixels, {title}", large, asked.rounds)
         shrinking_shows(large)

@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,37 @@ def test_a_run_brings_its_images_size_and_prototypes(run: Path) -> None:
     assert (subject.name, subject.folder) == ("shown", run)
     assert subject.image_size == 32
     assert subject.prototypes is not None
+    assert (subject.prototypes.centring, subject.prototypes.temperature) == ("mean", 0.04)
     saved = last_checkpoint(run).tensors["weights"]
     assert torch.equal(subject.prototypes.centre, saved["cls_centre.value"])
     cls = torch.randn(3, subject.backbone.width)
     assert torch.allclose(subject.prototypes.assign(cls).sum(-1), torch.ones(3))
+
+
+def test_prototypes_know_that_their_run_balances(run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    text = (other / "config.yaml").read_text()
+    assert text.count("centring: mean") == 1
+    (other / "config.yaml").write_text(text.replace("centring: mean", "centring: sinkhorn"))
+    prototypes = load_subject(other).prototypes
+    assert prototypes is not None
+    assert prototypes.centring == "sinkhorn"
+
+
+def test_a_student_has_no_assignments_because_centre_and_temperature_are_the_teachers(
+    run: Path,
+) -> None:
+    assert load_subject(f"{run}@student").prototypes is None
+    assert load_subject(f"{run}@untrained").prototypes is not None
+
+
+@pytest.mark.parametrize("which", ["", "@student", "@untrained"])
+@pytest.mark.parametrize("name", ["checkpoints/step-99999", "checkpoints/nothing", "a/folder"])
+def test_what_a_run_does_not_have_is_no_checkpoint(run: Path, name: str, which: str) -> None:
+    (run / "a" / "folder").mkdir(parents=True, exist_ok=True)
+    with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
+        load_subject(f"{run / name}{which}")
 
 
 def test_a_file_of_weights_is_somebody_elses_backbone(tmp_path: Path) -> None:

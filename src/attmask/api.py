@@ -14,12 +14,13 @@ from attmask.audit.record import Audit
 from attmask.config import PretrainConfig, override
 from attmask.data.sources import open_images
 from attmask.errors import UserError
-from attmask.evaluation.bench import Bench
+from attmask.evaluation.bench import Bench, Known
 from attmask.evaluation.cache import default_cache
 from attmask.evaluation.card import Card
 from attmask.evaluation.catalog import find_tasks
 from attmask.evaluation.evaluate import measure_all
 from attmask.evaluation.online import OnlineEvaluation
+from attmask.evaluation.reference import TIMM
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Task
 from attmask.hardware import Precision, choose_device, default_workers
@@ -82,9 +83,7 @@ def configure(
     if recipe is None:
         recipe = default_recipe()
     config = recipe if isinstance(recipe, PretrainConfig) else load_recipe(recipe)
-    if isinstance(overrides, Mapping):
-        overrides = [f"{key}={_as_yaml(value)}" for key, value in overrides.items()]
-    return override(config, overrides)
+    return override(config, _assignments(overrides))
 
 
 def default_recipe() -> str:
@@ -97,7 +96,7 @@ def evaluate(
     tasks: str | Task[Any] | Sequence[str | Task[Any]],
     *,
     data: str | Path | Mapping[str, str | Path],
-    overrides: Sequence[str] = (),
+    overrides: Sequence[str] | Mapping[str, Any] = (),
     cache: str | Path | None = None,
     device: str = "auto",
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "fp32",
@@ -112,7 +111,15 @@ def evaluate(
     where the images are, or a mapping from task to place.
     """
     named = [checkpoints] if isinstance(checkpoints, str | Path) else list(checkpoints)
-    chosen = find_tasks([tasks] if isinstance(tasks, str | Task) else tasks, overrides)
+    if not named:
+        raise UserError("no checkpoint was given; give a run, a file of weights or timm:NAME")
+    for name in map(str, named):
+        run = name.rpartition("@")[0] or name
+        if not (name.startswith(TIMM) or Path(name).exists() or Path(run).exists()):
+            load_subject(name)  # says what is wrong before hours are spent on the others
+    chosen = find_tasks(
+        [tasks] if isinstance(tasks, str | Task) else tasks, _assignments(overrides)
+    )
     places = {task.name: _place(data, task.name) for task in chosen}
     place = choose_device(device)
     with distributed.processes(place):
@@ -124,6 +131,7 @@ def evaluate(
             batch_size=batch_size,
             workers=default_workers() if workers is None else workers,
             seed=seed,
+            known=Known(),
         )
         subjects = (
             load_subject(name, shown) for name, shown in zip(named, names_of(named), strict=True)
@@ -157,6 +165,13 @@ def load_backbone(
     if network == "student":
         return load_run(Path(path), "student").backbone
     return load_subject(path).backbone
+
+
+def _assignments(overrides: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:
+    """`key=value` texts, also of a mapping."""
+    if isinstance(overrides, Mapping):
+        return [f"{key}={_as_yaml(value)}" for key, value in overrides.items()]
+    return overrides
 
 
 def _as_yaml(value: Any) -> str:

@@ -135,7 +135,9 @@ def build_parser() -> Parser:
         type=_at_least(0),
         help="processes that read (default: by the cores)",
     )
-    evaluate.add_argument("--seed", type=int, default=0, help="seed of what is drawn (default: 0)")
+    evaluate.add_argument(
+        "--seed", type=_at_least(0), default=0, help="seed of what is drawn (default: 0)"
+    )
     evaluate.add_argument("--json", action="store_true", help="print the cards as JSON")
     _add_overrides(evaluate, "knn.temperature=0.1: see attmask tasks TASK")
     evaluate.usage = "attmask evaluate CHECKPOINT... TASK... --data DIR [options] [key=value ...]"
@@ -170,7 +172,7 @@ def _at_least(least: int) -> Callable[[str], int]:
     """Whole numbers from `least` on, and a line that says so."""
 
     def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
+        if not text.isdecimal() or not least <= int(text) < 2**63:
             raise argparse.ArgumentTypeError(f"{text} is no whole number of at least {least}")
         return int(text)
 
@@ -255,6 +257,8 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             raise UserError(
                 f"--out {file} has no known ending; use {', '.join(('.json', *FORMATS))}"
             )
+        if file.is_dir() or (file.parent.exists() and not os.access(file.parent, os.W_OK)):
+            raise UserError(f"cannot write {file}; choose another --out")
     cards = evaluate(
         checkpoints,
         tasks,
@@ -269,15 +273,15 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     )
     if not distributed.launched_main():
         return 0
+    if parsed.json:
+        print(json.dumps([card.to_dict() for card in cards], indent=2))
+    else:
+        print(render(cards, width=shutil.get_terminal_size((100, 24)).columns), end="")
     for file in parsed.out:
         if file.suffix == ".json":
             write_cards(cards, file)
         else:
             write_text(file, FORMATS[file.suffix](compare(cards)))
-    if parsed.json:
-        print(json.dumps([card.to_dict() for card in cards], indent=2))
-    else:
-        print(render(cards, width=shutil.get_terminal_size((100, 24)).columns), end="")
     return 0
 
 

@@ -90,6 +90,8 @@ def processes(device: torch.device) -> Iterator[None]:
     if launched == 1 or not dist.is_available() or dist.is_initialized():
         yield
         return
+    if device.type == "cuda":
+        torch.cuda.set_device(own_device(device))  # what NCCL sends objects through
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield
@@ -99,7 +101,7 @@ def processes(device: torch.device) -> Iterator[None]:
 
 def own_device(device: torch.device) -> torch.device:
     """The device of this process: on a machine with several GPUs, each process has its own."""
-    if device == torch.device("cuda") and world_size() > 1:
+    if device == torch.device("cuda") and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     return device
 

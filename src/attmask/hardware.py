@@ -46,8 +46,12 @@ def cores() -> int:
 
 
 def default_workers() -> int:
-    """Processes that prepare views: a core is left to training, and memory for the rest."""
-    return max(1, min(16, cores() - 1))
+    """Processes that prepare views: a core is left to training, and memory for the rest.
+
+    Where several processes were launched on this machine, each has its share of the cores.
+    """
+    launched = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(1, min(16, cores() // launched - 1))
 
 
 @dataclass(frozen=True)

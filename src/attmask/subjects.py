@@ -45,7 +45,8 @@ def load_run(path: Path, which: Which = "teacher", shown: str | None = None) -> 
     """The network of a run or of one of its checkpoints."""
     folder = path.absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
-    if not (run / "config.yaml").is_file():
+    is_step = folder.is_dir() and folder.parent == run / "checkpoints"
+    if not (run / "config.yaml").is_file() or not (folder == run or is_step):
         raise UserError(f"{path} is no checkpoint; give {_KINDS}")
     config = from_yaml(run / "config.yaml")
     weights = _untrained(config) if which == "untrained" else _saved(path, folder, run)
@@ -57,19 +58,25 @@ def load_run(path: Path, which: Which = "teacher", shown: str | None = None) -> 
         layer=config.masking.layer,
     )
     backbone.load_state_dict(_below(weights, f"{owner}.backbone."))
-    head = Head(backbone.width, config.head)
-    head.load_state_dict(_below(weights, f"{owner}.head."))
     return Subject(
         name=shown or path.name,
         backbone=backbone.eval().requires_grad_(False),
         image_size=config.views.global_size,
         data=config.data,
-        prototypes=Prototypes(
-            head.eval().requires_grad_(False),
-            weights["cls_centre.value"],
-            config.schedule.cls_temperature[-1],
-        ),
+        prototypes=None if which == "student" else _prototypes(config, weights, backbone.width),
         folder=run,
+    )
+
+
+def _prototypes(config: PretrainConfig, weights: Mapping[str, Tensor], width: int) -> Prototypes:
+    """Those of the teacher: centre and temperature are its own, and no student's."""
+    head = Head(width, config.head)
+    head.load_state_dict(_below(weights, "teacher.head."))
+    return Prototypes(
+        head.eval().requires_grad_(False),
+        weights["cls_centre.value"],
+        config.schedule.cls_temperature[-1],
+        config.loss.centring,
     )
 
 

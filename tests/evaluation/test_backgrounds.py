@@ -140,6 +140,13 @@ def test_a_nine_way_classifier_is_fitted_on_the_original_training_images(
     gap = measures.numbers["mixed same"] - measures.numbers["mixed random"]
     assert measures.numbers["background gap"] == gap > 50
     assert measures.notes == ("the classifier knows the nine kinds alone",)
+    (file,) = (bench.cache / "classifiers").iterdir()
+    fitted = LinearClassifier.load(file, network=subject.digest)
+    assert fitted.rate in protocol.rates
+    assert measures.details["classifier"] == fitted.describe()
+    given = protocol.model_copy(update={"classifier": file}).measure(subject, data, bench)
+    assert given.numbers == measures.numbers
+    assert given.details["classifier"] == measures.details["classifier"]
 
 
 def test_images_are_cut_to_whole_patches_only_where_they_must(
@@ -182,10 +189,16 @@ def test_kinds_without_a_training_image_are_said(
     assert "original/train has no image of 00_dog, 01_bird" in measures.notes
 
 
-def test_what_cannot_be_judged_is_refused_in_one_line(
-    subject: Subject, bench: Bench, tmp_path: Path
+def test_what_cannot_be_judged_is_refused_in_one_line_before_an_image_is_read(
+    subject: Subject, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = published(tmp_path / "in9", {"original": 1})
+
+    def never(*_: object) -> None:
+        raise AssertionError("an image was read")
+
+    monkeypatch.setattr("attmask.evaluation.backgrounds.common_side", never)
+    monkeypatch.setattr(Bench, "features", never)
 
     def refused(data: ChangedBackgrounds, classes: Sequence[str] | None = None) -> str:
         file = None
@@ -200,6 +213,22 @@ def test_what_cannot_be_judged_is_refused_in_one_line(
     assert "knows 12 classes, but" in refused(replace(data, kind_of=None), TWELVE)
     assert "knows 5 classes, but in_to_in9.json has 12" in refused(data, TWELVE[:5])
     assert "one is n0 where 00_dog was wanted" in refused(data, TWELVE[:9])
+    protocol = BackgroundReliance(classifier=tmp_path / "12.safetensors", image_size=64)
+    with pytest.raises(UserError, match=r"image_size=64 was asked, but .* crops of 32 pixels"):
+        protocol.measure(subject, data, bench)
+
+
+def test_rates_that_overflow_can_be_replaced_as_the_error_says(
+    subject: Subject, bench: Bench, tmp_path: Path
+) -> None:
+    data = published(tmp_path / "in9", {"original": 1}, train=2)
+    with torch.no_grad():
+        dict(subject.backbone.named_parameters())["vit.norm.weight"].mul_(1e4)
+    protocol = BackgroundReliance(epochs=2, rates=(1e37,))
+    with pytest.raises(UserError, match=r"rates=\[1e-5,1e-4\]"):
+        protocol.measure(subject, data, bench)
+    smaller = protocol.model_copy(update={"rates": (1e-5, 1e-4)})
+    assert smaller.measure(subject, data, bench).details["classifier"]["rate"] in smaller.rates
 
 
 @needs("in9_val128")

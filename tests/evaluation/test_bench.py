@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from PIL import Image
 
 from attmask.data.sources import open_images
+from attmask.data.stores.files import Files
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.encoding import CentreCrop, Reading
@@ -24,6 +26,7 @@ import sys, torch
 from pathlib import Path
 from attmask import distributed
 from attmask.data.sources import open_images
+from attmask.data.stores.files import Files
 from attmask.evaluation.encoding import CentreCrop
 from tests.evaluation.subjects import bench_in, tiny_subject
 
@@ -63,6 +66,7 @@ def test_a_changed_picture_network_or_reading_is_extracted_anew(
     source, bench = open_images(tmp_path / "images").train, bench_in(tmp_path)
     first = bench.features(tiny_subject(), source, CentreCrop(32)).vectors.clone()
     Image.new("RGB", (32, 32), (250, 10, 10)).save(tmp_path / "images/train" / source.name(3))
+    bench = bench_in(tmp_path)  # as another command would
     changed = bench.features(tiny_subject(), source, CentreCrop(32)).vectors
     assert [i for i in range(len(source)) if not torch.equal(changed[i], first[i])] == [3]
     assert not torch.equal(bench.features(tiny_subject(1), source, CentreCrop(32)).vectors, changed)
@@ -83,8 +87,35 @@ def test_an_unreadable_picture_is_left_out_and_said(
     assert found.labels is not None
     assert whole.labels is not None
     assert torch.equal(found.labels, whole.labels[kept])
+    assert found.rows is not None
+    assert found.rows.tolist() == kept
     assert "1 of 48 images" in caplog.text
     assert source.name(2) in caplog.text
+
+
+def test_a_picture_that_can_be_read_again_is_read_again(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_images(scenes).train
+    with monkeypatch.context() as broken:
+        broken.setattr(Files, "read", _with_a_bad_sector(2))
+        found = bench_in(tmp_path).features(tiny_subject(), source, CentreCrop(32))
+        assert len(found.vectors) == 47
+        again = bench_in(tmp_path).features(tiny_subject(), source, CentreCrop(32))
+        assert len(again.vectors) == 47
+    whole = bench_in(tmp_path).features(tiny_subject(), source, CentreCrop(32))
+    assert (len(whole.vectors), whole.rows) == (48, None)
+
+
+def _with_a_bad_sector(bad: int) -> Callable[[Files, int], bytes]:
+    good = Files.read
+
+    def read(files: Files, row: int) -> bytes:
+        if row == bad:
+            raise OSError(5, "Input/output error")
+        return good(files, row)
+
+    return read
 
 
 def test_features_that_are_not_finite_are_refused(scenes: Path, tmp_path: Path) -> None:

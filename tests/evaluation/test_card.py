@@ -4,20 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from attmask.data.sources import open_images
 from attmask.errors import UserError
-from attmask.evaluation.card import hashes_of, images_of, software, write_cards, write_text
-from attmask.evaluation.datasets.labelled import Labelled
+from attmask.evaluation.card import software, write_cards, write_text
 from tests.evaluation.test_table import CARD
-
-
-def test_a_card_tells_the_images_and_their_hashes(scenes: Path) -> None:
-    data = Labelled().open(scenes)
-    assert images_of(data) == {"train": 48, "test": 20}
-    hashes = hashes_of("abc", data)
-    assert hashes["network"] == "abc"
-    assert hashes["train"] != hashes["test"]
-    assert len(open_images(scenes).train) == 48
 
 
 def test_cards_are_written_as_json(tmp_path: Path) -> None:

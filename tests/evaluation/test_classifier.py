@@ -30,6 +30,7 @@ def classifier(classes: int = 3, width: int = 4, seed: int = 0) -> LinearClassif
         reading=Reading(blocks=2, token="gap"),
         image_size=96,
         network="abcdef0123456789",
+        rate=0.1 + 0.2,
     )
 
 
@@ -58,11 +59,17 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
     )
     assert torch.equal(after.weight, before.weight)
     assert torch.equal(after.bias, before.bias)
-    assert (after.classes, after.reading, after.image_size, after.network) == (
+    assert (after.classes, after.reading, after.image_size, after.network, after.rate) == (
         before.classes,
         before.reading,
         before.image_size,
         before.network,
+        before.rate,
+    )
+    assert (
+        after.describe()
+        == before.describe()
+        == {"sha256": before.digest, "rate": 0.1 + 0.2, "classes": 3}
     )
     assert [f.name for f in (tmp_path / "new" / "folder").iterdir()] == ["c.safetensors"]
 
@@ -71,6 +78,27 @@ def test_a_classifier_of_another_network_is_refused_with_both_names(tmp_path: Pa
     classifier().save(tmp_path / "c.safetensors")
     with pytest.raises(UserError, match="on network abcdef01, but this one is 99999999"):
         LinearClassifier.load(tmp_path / "c.safetensors", network="9" * 64)
+
+
+def test_classifiers_with_other_weights_have_another_hash() -> None:
+    one = classifier()
+    assert one.digest == classifier().digest
+    assert one.digest != replace(one, bias=one.bias + 1).digest
+    assert one.digest != replace(one, weight=-one.weight).digest
+
+
+def test_a_rate_that_nobody_knows_stays_unknown(tmp_path: Path) -> None:
+    replace(classifier(), rate=None).save(tmp_path / "c.safetensors")
+    found = LinearClassifier.load(tmp_path / "c.safetensors", network="abcdef0123456789")
+    assert found.rate is None
+
+
+def test_a_classifier_of_crops_of_another_size_is_refused(tmp_path: Path) -> None:
+    file, network = tmp_path / "c.safetensors", "abcdef0123456789"
+    classifier().save(file)
+    assert LinearClassifier.load(file, network=network, image_size=96).image_size == 96
+    with pytest.raises(UserError, match=r"image_size=64 was asked, but .* crops of 96 pixels"):
+        LinearClassifier.load(file, network=network, image_size=64)
 
 
 def test_a_missing_or_foreign_file_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation import clustering
 from attmask.evaluation.bench import Bench
-from attmask.evaluation.clustering import Clustering, Found, agreement, k_means
+from attmask.evaluation.clustering import Clustering, Found, agreement, cluster, k_means
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.subject import Subject
 from attmask.hardware import Precision
@@ -94,18 +94,22 @@ def blobs(images: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
     return points.astype(np.float32), labels
 
 
-@pytest.mark.parametrize("limit", [2**26, 1])
+@pytest.mark.parametrize(
+    ("distances", "numbers", "in_batches"),
+    [(200 * 5, 200 * 8, False), (200 * 5 - 1, 200 * 8, True), (200 * 5, 200 * 8 - 1, True)],
+)
 def test_groups_that_lie_apart_are_found_in_whole_passes_and_in_batches(
-    limit: int, monkeypatch: pytest.MonkeyPatch
+    distances: int, numbers: int, in_batches: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clustering, "_DISTANCES_OF_WHOLE_PASSES", limit)
+    monkeypatch.setattr(clustering, "_DISTANCES_OF_WHOLE_PASSES", distances)
+    monkeypatch.setattr(clustering, "_NUMBERS_OF_WHOLE_PASSES", numbers)
     points, labels = blobs(200, 5)
     found = k_means(points, 5, starts=3, seed=0)
     assert agreement(labels, found.clusters).nmi == pytest.approx(100)
-    assert found.in_batches == (limit == 1)
+    assert found.in_batches == in_batches
     middles = np.stack([points[labels == c].mean(axis=0) for c in range(5)])
     spread = float(np.square(points - middles[labels]).sum())
-    assert found.spread == pytest.approx(spread, rel=0.05 if limit == 1 else 1e-4)
+    assert found.spread == pytest.approx(spread, rel=0.05 if in_batches else 1e-4)
 
 
 def test_the_same_seed_gives_the_same_clusters_and_leaves_the_random_state_alone() -> None:
@@ -220,6 +224,49 @@ def test_many_images_are_clustered_in_batches_and_it_is_said(
     found = Clustering().measure(subject, data, bench)
     assert found.numbers["NMI"] == pytest.approx(100)
     assert found.notes == ("So many images are clustered by k-means on batches.",)
+
+
+def test_of_many_numbers_k_means_learns_from_some_images_and_all_are_in_its_clusters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    points, labels = blobs(200, 5)
+    vectors = 3 * torch.from_numpy(points)
+    whole = cluster(vectors, 5, starts=3, seed=0)
+    assert whole.learned_from == 200
+    seen: list[np.ndarray] = []
+
+    def watched(points: np.ndarray, k: int, *, starts: int, seed: int) -> Found:
+        seen.append(points.copy())
+        return k_means(points, k, starts=starts, seed=seed)
+
+    monkeypatch.setattr(clustering, "k_means", watched)
+    monkeypatch.setattr(clustering, "_NUMBERS_LEARNED_FROM", 67 * 8 + 7)
+    monkeypatch.setattr(clustering, "_BATCH", 33)
+    some = cluster(vectors, 5, starts=3, seed=0)
+    unit = torch.nn.functional.normalize(vectors, dim=1).numpy()
+    np.testing.assert_allclose(seen[0], unit[np.arange(67) * 200 // 67], rtol=1e-6)
+    assert (len(some.clusters), some.learned_from) == (200, 67)
+    assert agreement(labels, some.clusters).nmi == pytest.approx(100)
+    spread = float(np.square(unit - some.middles[some.clusters]).sum())
+    assert some.spread == pytest.approx(spread, rel=1e-4)
+    assert whole.spread < some.spread < 1.1 * whole.spread
+    assert torch.equal(vectors, 3 * torch.from_numpy(points)), "features are left as they are"
+    monkeypatch.setattr(clustering, "_NUMBERS_LEARNED_FROM", 1)
+    assert cluster(vectors, 5, starts=1, seed=0).learned_from == 5, "one image a cluster at least"
+
+
+def test_learning_from_some_images_is_said(
+    tmp_path: Path, subject: Subject, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clustering, "_NUMBERS_LEARNED_FROM", 24 * 6)
+    data = coloured(tmp_path, {"dark": [20], "white": [250]})
+    found = Clustering().measure(subject, data, bench)
+    assert found.numbers["NMI"] == pytest.approx(100)
+    assert found.details["images"] == 12
+    assert found.notes == (
+        "k-means learned from 6 of 12 images, evenly spaced, to keep within 2 GB; "
+        "all are put into its clusters.",
+    )
 
 
 def test_what_cannot_be_clustered_is_refused_in_one_line(

@@ -1,3 +1,4 @@
+import re
 import statistics
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from attmask.assign import assigned, with_values
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
@@ -111,8 +113,14 @@ def test_more_shots_than_any_class_has_are_refused(
     tmp_path: Path, subject: Subject, bench: Bench
 ) -> None:
     data = pictures(tmp_path, {"a": 3, "b": 9}, {"a": 1, "b": 1})
-    with pytest.raises(UserError, match="5 images of each class were asked for, but a has 3; use"):
-        FewShot(shots=(10, 5)).measure(subject, data, bench)
+    asked = FewShot(shots=(10, 5))
+    wanted = r"5 images of each class were asked for, but a has 3; use (shots=\[3\]), or"
+    with pytest.raises(UserError, match=wanted) as refused:
+        asked.measure(subject, data, bench)
+    advice = re.search(r"use (.*), or", str(refused.value))
+    assert advice is not None
+    advised = with_values(asked, [assigned(advice[1], "shots=[1]")])
+    assert list(advised.measure(subject, data, bench).numbers) == ["3 shots"]
 
 
 @pytest.mark.parametrize("settings", [{"shots": ()}, {"shots": (0,)}, {"subsets": 0}, {"k": 0}])

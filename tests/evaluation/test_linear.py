@@ -22,7 +22,7 @@ from attmask.data.sources import DataConfig, open_images
 from attmask.data.views import ViewsConfig
 from attmask.errors import UserError
 from attmask.evaluation import probe
-from attmask.evaluation.bench import Bench
+from attmask.evaluation.bench import Bench, Known
 from attmask.evaluation.classifier import LinearClassifier, accuracy
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.encoding import CentreCrop, Reading
@@ -171,6 +171,8 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     assert file.name.startswith(f"linear-{network[:16]}-")
     classifier = LinearClassifier.load(file, network=network)
     assert classifier.classes == tuple(split.train.classes)
+    assert classifier.rate == found.numbers["rate"]
+    assert classifier.digest == found.details["classifier sha256"]
     test = bench.features(subject, split.test, CentreCrop(32, Reading(blocks=2)))
     right = accuracy(classifier, test)
     assert found.numbers["top-1, last epoch"] == right.top1
@@ -181,6 +183,23 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     assert all(max(rate["top-1"]) == rate["top-1, best epoch"] for rate in rates)
     assert all(rate["top-1"][-1] == rate["top-1, last epoch"] for rate in rates)
     assert [note for note in found.notes if "chosen on the test images" in note]
+
+
+def test_each_training_keeps_a_classifier_of_its_own(
+    subject: Subject, split: Split, bench: Bench
+) -> None:
+    first = Linear(epochs=1, batch_size=20, rates=(0.1,))
+    trainings = [
+        (first, bench),
+        (first.model_copy(update={"epochs": 2}), bench),
+        (first.model_copy(update={"rates": (0.2,)}), bench),
+        (first, replace(bench, seed=1)),
+    ]
+    found = [settings.measure(subject, split, on).details for settings, on in trainings]
+    assert len({details["classifier"] for details in found}) == len(trainings)
+    for details in found:
+        kept = LinearClassifier.load(Path(details["classifier"]), network=subject.digest)
+        assert kept.digest == details["classifier sha256"]
 
 
 def test_each_image_goes_through_the_network_once_an_epoch_whatever_the_rates(
@@ -341,6 +360,11 @@ def test_pictures_that_cannot_be_read_are_left_out(
     assert len(batch[0]) == 7
     assert "1 of 8 images" in caplog.text
     assert "ant/00.png; they are left out" in caplog.text
+    for _ in range(2):  # trained, and then read again
+        found = SETTINGS.measure(subject, split, bench)
+        assert "1 of 8 training images could not be read; they were left out" in found.notes
+        assert bench.unreadable(split.train) == 1
+        bench = replace(bench, known=Known())
     for file in (tmp_path / "train").glob("*/*.png"):
         file.write_bytes(b"no picture")
     with pytest.raises(UserError, match="no readable image"):

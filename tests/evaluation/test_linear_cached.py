@@ -1,14 +1,11 @@
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
 from attmask.data.source import Source
-from attmask.errors import UserError
-from attmask.evaluation import linear_cached
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.classifier import LinearClassifier, accuracy
 from attmask.evaluation.datasets.labelled import Labelled, Split
@@ -17,7 +14,8 @@ from attmask.evaluation.features import Features
 from attmask.evaluation.linear_cached import (
     CachedBatches,
     LinearCached,
-    fit_classifier,
+    both_ways,
+    paired,
     train_on_features,
 )
 from attmask.evaluation.subject import Subject
@@ -49,12 +47,6 @@ def clouds(images: int, classes: int, *, apart: float, seed: int = 0) -> Feature
     return Features(apart * centres[labels] + noise, labels)
 
 
-def fit(subject: Subject, train: Source, bench: Bench) -> LinearClassifier:
-    return fit_classifier(
-        subject, train, bench, reading=Reading(blocks=2), image_size=32, settings=SETTINGS
-    )
-
-
 def test_each_epoch_shows_every_image_once_plain_or_mirrored() -> None:
     images = 400
     number = torch.arange(images, dtype=torch.float32)[:, None]
@@ -71,6 +63,70 @@ def test_each_epoch_shows_every_image_once_plain_or_mirrored() -> None:
         mirrored.append(set(shown[vectors.flatten() < 0].tolist()))
     assert all(150 < len(few) < 250 for few in mirrored)
     assert len(mirrored[0] & mirrored[1]) < 150, "drawn anew in each epoch"
+
+
+def numbered(images: int, rows: list[int] | None, sign: int) -> Features:
+    """Features that tell their image: its number, or less than nothing for a mirror image."""
+    shown = torch.arange(images) if rows is None else torch.tensor(rows)
+    vectors = (sign * (1.0 + shown))[:, None]
+    return Features(vectors, shown % 3, None if rows is None else shown)
+
+
+@pytest.mark.parametrize(
+    ("plain", "flipped", "both"),
+    [
+        (None, [0, 1, 3, 4], [0, 1, 3, 4]),
+        ([0, 2, 3, 4], None, [0, 2, 3, 4]),
+        ([0, 2, 3, 4], [0, 1, 3, 4], [0, 3, 4]),
+        ([1, 2], [1, 2], [1, 2]),
+        (None, None, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_a_crop_and_its_mirror_image_are_of_one_image(
+    plain: list[int] | None, flipped: list[int] | None, both: list[int]
+) -> None:
+    first, second = paired(numbered(5, plain, 1), numbered(5, flipped, -1))
+    assert first.vectors.flatten().tolist() == [1 + i for i in both]
+    assert second.vectors.flatten().tolist() == [-1 - i for i in both]
+    for features in (first, second):
+        assert features.labels is not None
+        assert features.labels.tolist() == [i % 3 for i in both]
+        assert features.rows is None or features.rows.tolist() == both
+
+
+def test_features_of_the_same_images_are_not_copied() -> None:
+    plain, flipped = numbered(5, [0, 2, 4], 1), numbered(5, [0, 2, 4], -1)
+    first, second = paired(plain, flipped)
+    assert first is plain
+    assert second is flipped
+
+
+def test_an_image_that_was_read_only_once_does_not_shift_the_others(
+    subject: Subject, split: Split, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoding, mirror = CentreCrop(32), CentreCrop(32, flipped=True)
+    whole = [bench.features(subject, split.train, e) for e in (encoding, mirror)]
+    features_of = Bench.features
+
+    def without_the_third(
+        bench: Bench, subject: Subject, source: Source, encoding: CentreCrop, about: str
+    ) -> Features:
+        found = features_of(bench, subject, source, encoding, about)
+        if encoding.flipped:
+            return found
+        assert found.labels is not None
+        kept = torch.tensor([i for i in range(len(source)) if i != 3])
+        return Features(found.vectors[kept], found.labels[kept], kept)
+
+    monkeypatch.setattr(Bench, "features", without_the_third)
+    plain, flipped = both_ways(subject, split.train, bench, encoding, SETTINGS)
+    kept = [i for i in range(len(split.train)) if i != 3]
+    assert flipped is not None
+    for found, expected in zip((plain, flipped), whole, strict=True):
+        assert expected.labels is not None
+        assert found.labels is not None
+        assert torch.equal(found.vectors, expected.vectors[kept])
+        assert torch.equal(found.labels, expected.labels[kept])
 
 
 def test_without_mirror_images_only_the_features_are_shown_and_stay_as_they_are() -> None:
@@ -126,6 +182,10 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     SETTINGS.measure(subject, split, replace(bench, seed=1))
     trainings = [folder.name for folder in (bench.cache / "probes").iterdir()]
     assert len(trainings) == 2, "another seed is another training"
+    kept = LinearClassifier.load(file, network=subject.digest)
+    assert kept.digest == found.details["classifier sha256"], "which keeps a file of its own"
+    assert kept.rate == found.numbers["rate"]
+    assert len([*file.parent.iterdir()]) == 2
 
 
 def test_mirror_images_are_read_only_where_they_are_wanted(
@@ -141,66 +201,3 @@ def test_the_defaults_are_the_papers() -> None:
     paper = LinearCached()
     assert (paper.epochs, paper.batch_size) == (50, 1024)
     assert 0.01 in [rate * paper.batch_size / 256 for rate in paper.rates]
-
-
-def test_a_classifier_is_fitted_once_for_a_network_data_and_settings(
-    subject: Subject, split: Split, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = fit(subject, split.train, bench)
-    train = Mock(wraps=train_on_features)
-    monkeypatch.setattr(linear_cached, "train_on_features", train)
-    again = fit(subject, split.train, bench)
-    assert not train.called
-    assert torch.equal(again.weight, first.weight)
-    assert again.classes == first.classes == tuple(split.train.classes)
-    (file,) = (bench.cache / "classifiers").iterdir()
-    file.write_bytes(file.read_bytes()[:-1])
-    assert torch.equal(fit(subject, split.train, bench).weight, first.weight)
-    rates = [len(call.kwargs["settings"].rates) for call in train.call_args_list]
-    assert rates == [2, 1], "damaged: fitted anew"
-    fit(subject, split.train.subset(range(1, 48)), bench)
-    fit(subject, split.train, replace(bench, seed=1))
-    assert len([*(bench.cache / "classifiers").iterdir()]) == 3
-
-
-def test_held_out_images_choose_the_rate_and_all_images_then_train(
-    subject: Subject, split: Split, bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train = Mock(wraps=train_on_features)
-    monkeypatch.setattr(linear_cached, "train_on_features", train)
-    fit(subject, split.train, bench)
-    choosing, final = (call.kwargs for call in train.call_args_list)
-    learned = choosing["rows"].tolist()
-    assert split.train.labels is not None
-    held = split.train.labels[[i for i in range(48) if i not in learned]].tolist()
-    assert sorted(held) == list(range(len(split.train.classes))), "one of each class"
-    assert "rows" not in final
-
-
-@pytest.mark.parametrize("rates", [(1e-9, 0.1), (0.1, 1e-9)])
-def test_the_classifier_has_the_rate_that_is_right_most_often(
-    rates: tuple[float, float],
-    subject: Subject,
-    split: Split,
-    bench: Bench,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    known = clouds(len(split.train), len(split.train.classes), apart=6.0)
-    monkeypatch.setattr(linear_cached, "_both", lambda *_: (known, None))
-    settings = LinearCached(epochs=20, batch_size=20, rates=rates)
-    fitted = fit_classifier(
-        subject, split.train, bench, reading=Reading(), image_size=32, settings=settings
-    )
-    assert accuracy(fitted, known).top1 == 100
-
-
-def test_very_few_images_are_enough_for_a_classifier(
-    subject: Subject, split: Split, bench: Bench
-) -> None:
-    fitted = fit(subject, split.train.subset([0]), bench)
-    assert fitted.weight.shape == (len(split.train.classes), 48)
-
-
-def test_images_without_labels_are_refused(subject: Subject, split: Split, bench: Bench) -> None:
-    with pytest.raises(UserError, match="have no labels"):
-        fit(subject, replace(split.train, labels=None, classes=()), bench)

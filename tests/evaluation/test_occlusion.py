@@ -178,12 +178,61 @@ def test_a_classifier_from_a_file_is_asked_as_it_was_trained(
     fitted = Occlusion(reference=reference, **FAST).measure(subject, data, bench)
     file = next((bench.cache / "classifiers").glob("fitted-*.safetensors"))
     given = Occlusion(reference=reference, ratios=FAST["ratios"], classifier=file)
-    assert given.measure(subject, data, bench).numbers == fitted.numbers
+    measures = given.measure(subject, data, bench)
+    assert measures.numbers == fitted.numbers
+    assert measures.details["classifier"] == fitted.details["classifier"]
+    known = LinearClassifier.load(file, network=subject.digest)
+    assert known.rate in given.rates
+    assert measures.details["classifier"] == known.describe()
     with pytest.raises(UserError, match=r"image_size=64 was asked, but .* crops of 32 pixels"):
         given.model_copy(update={"image_size": 64}).measure(subject, data, bench)
     other = replace(subject, backbone=shaken(TINY, 5))
     with pytest.raises(UserError, match="trained on network"):
         given.measure(other, data, bench)
+
+
+def test_a_wrong_reference_is_found_before_a_classifier_is_fitted(
+    subject: Subject, data: Split, bench: Bench, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="neither a file nor a network of timm"):
+        Occlusion(reference=str(tmp_path / "nowhere")).measure(subject, data, bench)
+    assert not bench.cache.exists()
+
+
+def test_a_classifier_of_other_classes_is_found_before_an_image_is_read(
+    subject: Subject, data: Split, bench: Bench, reference: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.safetensors"
+    replace(classifier("ant", "bee"), network=subject.digest).save(file)
+    with pytest.raises(UserError, match="does not know"):
+        Occlusion(reference=reference, classifier=file).measure(subject, data, bench)
+    assert not bench.cache.exists()
+
+
+def test_rates_that_overflow_can_be_replaced_as_the_error_says(
+    subject: Subject, data: Split, bench: Bench, reference: str
+) -> None:
+    with torch.no_grad():
+        dict(subject.backbone.named_parameters())["vit.norm.weight"].mul_(1e4)
+    protocol = Occlusion(reference=reference, rates=(1e37,), **FAST)
+    with pytest.raises(UserError, match=r"rates=\[1e-5,1e-4\]"):
+        protocol.measure(subject, data, bench)
+    smaller = protocol.model_copy(update={"rates": (1e-5, 1e-4)})
+    assert smaller.measure(subject, data, bench).details["classifier"]["rate"] in smaller.rates
+
+
+def test_the_card_counts_a_test_image_that_cannot_be_read(
+    subject: Subject, scenes: Path, bench: Bench, reference: str, tmp_path: Path
+) -> None:
+    shutil.copytree(scenes, tmp_path / "damaged")
+    data = Labelled().open(tmp_path / "damaged")
+    Path(data.test.place(0)).write_bytes(b"no picture")
+    numbers = Occlusion(reference=reference, **FAST).measure(subject, data, bench).numbers
+    assert bench.unreadable(data.test) == 1
+    shown = len(data.test) - 1
+    assert numbers["top-1 at 0.5"] * shown / 100 == pytest.approx(
+        round(numbers["top-1 at 0.5"] * shown / 100)
+    )
 
 
 def classifier(*classes: str) -> LinearClassifier:

@@ -15,7 +15,17 @@ from attmask.errors import UserError
 from attmask.evaluation import probe
 from attmask.evaluation.features import Features
 from attmask.evaluation.knn import Accuracy
-from attmask.evaluation.probe import Batch, Batches, Curve, Probes, choose, order, share_of, train
+from attmask.evaluation.probe import (
+    Batch,
+    Batches,
+    Curve,
+    Probes,
+    choose,
+    left_out,
+    order,
+    share_of,
+    train,
+)
 from tests.evaluation.subjects import CPU
 
 
@@ -146,6 +156,19 @@ def test_a_batch_without_images_changes_nothing() -> None:
     assert all(map(torch.equal, probes.each[0].tensors, before))
 
 
+@pytest.mark.parametrize(("missing", "expected"), [((), 0), ((0, 1), 1), ((0,), 1), ((0, 0), 1)])
+def test_images_that_were_not_learned_from_are_counted(
+    missing: tuple[int, ...], expected: int
+) -> None:
+    features = clouds(20, 3, apart=1.0)
+    assert features.labels is not None
+    probes = Probes([0.1], classes=3, width=6, epochs=2, seed=0, device=CPU)
+    for epoch in range(2):
+        shown = 20 - missing.count(epoch)
+        probes.step(features.vectors[:shown], features.labels[:shown], epoch=epoch)
+    assert left_out(probes, 20) == expected
+
+
 def test_an_epoch_has_every_image_once_and_no_two_are_alike() -> None:
     first, second = (order(21, batch_size=8, seed=0, epoch=epoch) for epoch in (0, 1))
     assert [len(batch) for batch in first] == [8, 8, 5]
@@ -179,7 +202,7 @@ def learn_in_one_of_two(rank: int, store: Path, features: Features) -> None:
     probes = Probes([0.1, 0.5], classes=3, width=6, epochs=4, seed=0, device=CPU)
     curve = train(probes, shares, 4, features, Path(f"{store}.kept"))
     seen = [[a.top1 for a in epoch if a is not None] for epoch in curve]
-    torch.save([probes.state(), seen], f"{store}.{rank}")
+    torch.save([probes.state(), [seen, probes.learned]], f"{store}.{rank}")
     dist.barrier()
     dist.destroy_process_group()
 
@@ -199,7 +222,10 @@ def test_two_processes_learn_what_one_learns(tmp_path: Path) -> None:
     assert [process.exitcode for process in processes] == [0, 0]
     alone = Probes([0.1, 0.5], classes=3, width=6, epochs=4, seed=0, device=CPU)
     curve = train(alone, batches_of(features, 8), 4, features, None)
-    (first, seen), (second, _) = (torch.load(f"{store}.{rank}") for rank in range(2))
+    (first, told), (second, same) = (torch.load(f"{store}.{rank}") for rank in range(2))
+    seen, learned = told
+    assert same == told
+    assert learned == alone.learned == 4 * 25
     assert seen == [[a.top1 for a in epoch if a is not None] for epoch in curve]
     for name, tensor in alone.state().items():
         assert torch.equal(first[name], second[name])
@@ -246,6 +272,7 @@ def test_a_training_that_was_stopped_ends_with_the_same_bits(
     assert read == list(range(end, 5))
     for name, tensor in whole.state().items():
         assert torch.equal(resumed.state()[name], tensor)
+    assert resumed.learned == whole.learned == 5 * 30
     done = fresh()
     assert train(done, stop_in(0, batches), 4, features, tmp_path) == expected
     assert all(map(torch.equal, done.state().values(), whole.state().values()))

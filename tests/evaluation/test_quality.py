@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -17,9 +19,18 @@ from attmask.evaluation import quality
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.pictures import Pictures, Shown
 from attmask.evaluation.encoding import CentreCrop, Encoding, Reading
-from attmask.evaluation.quality import Assignments, Quality, RandomView, assignments
+from attmask.evaluation.features import Features
+from attmask.evaluation.geometry import alignment
+from attmask.evaluation.quality import (
+    Assignments,
+    Quality,
+    RandomView,
+    assignments,
+    common_images,
+)
 from attmask.evaluation.subject import Prototypes, Subject
 from attmask.hardware import Precision
+from attmask.losses import balance
 from attmask.models.backbone import BackboneConfig, build_backbone
 from attmask.models.heads import Head, HeadConfig
 from tests.real_data import FOLDER, needs
@@ -92,14 +103,16 @@ def test_assignments_that_are_not_finite_are_refused() -> None:
         Assignments.over([torch.full((3, 4), torch.nan)])
 
 
+@pytest.mark.parametrize("centring", ["mean", "sinkhorn"])
 def test_pieces_do_not_change_the_assignments(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    subject: Subject, monkeypatch: pytest.MonkeyPatch, centring: Literal["mean", "sinkhorn"]
 ) -> None:
     assert subject.prototypes is not None
+    prototypes = replace(subject.prototypes, centring=centring)
     features = torch.randn(33, 24, generator=torch.Generator().manual_seed(0))
-    whole = assignments(subject.prototypes, features)
+    whole = assignments(prototypes, features)
     monkeypatch.setattr(quality, "_PROBABILITIES_AT_ONCE", 12 * 5)
-    pieces = assignments(subject.prototypes, features)
+    pieces = assignments(prototypes, features)
     assert (pieces.entropy, pieces.used) == pytest.approx((whole.entropy, whole.used), rel=1e-6)
     assert pieces.dead == whole.dead
 
@@ -173,6 +186,75 @@ def test_a_backbone_without_head_has_no_assignments_and_says_so(
     found = Quality().measure(bare, Shown(val), bench)
     assert list(found.numbers) == ALL
     assert "came without its head" in found.notes[-1]
+
+
+def test_a_teacher_that_balances_is_measured_by_what_it_teaches_and_it_is_said(
+    subject: Subject, val: Source, bench: Bench
+) -> None:
+    assert subject.prototypes is not None
+    balanced = replace(subject, prototypes=replace(subject.prototypes, centring="sinkhorn"))
+    found = Quality().measure(balanced, Shown(val), bench)
+    vectors = bench.features(subject, val, CentreCrop(32)).vectors
+    with torch.no_grad():
+        shares = balance(subject.prototypes.head(vectors), temperature=0.04)
+    own, used, dead = plain(shares.tolist())
+    assert [found.numbers[name] for name in OF_A_TEACHER] == pytest.approx(
+        [own, used, 100 * dead], rel=1e-4
+    )
+    assert "Assignments are balanced over all 20 images" in found.notes[-1]
+
+
+def views(rows: list[int] | None, vectors: torch.Tensor) -> Features:
+    kept = vectors if rows is None else vectors[rows]
+    return Features(kept, None, None if rows is None else torch.tensor(rows))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [
+        (None, None, [0, 1, 2, 3, 4]),
+        ([0, 2, 3], [0, 2, 3], [0, 2, 3]),
+        ([0, 2, 3], [1, 2, 3, 4], [2, 3]),
+        (None, [1, 4], [1, 4]),
+        ([3], None, [3]),
+    ],
+)
+def test_two_views_are_paired_by_image_and_not_by_place(
+    first: list[int] | None, second: list[int] | None, common: list[int]
+) -> None:
+    one, other = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0))
+    ours, theirs = common_images(views(first, one), views(second, other))
+    assert torch.equal(ours, one[common])
+    assert torch.equal(theirs, other[common])
+
+
+def test_views_without_a_common_image_are_refused() -> None:
+    with pytest.raises(UserError, match="no image could be read for both of its views"):
+        common_images(views([0, 1], torch.eye(4)), views([2, 3], torch.eye(4)))
+
+
+def test_images_read_for_one_view_only_are_left_out_of_the_alignment(
+    subject: Subject, val: Source, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Bench.features
+    lost = {"images": [], "first views": [0, 7], "second views": [3, 7]}
+
+    def partly(
+        self: Bench, subject: Subject, source: Source, encoding: Encoding, about: str = "images"
+    ) -> Features:
+        rows = [i for i in range(len(source)) if i not in lost[about]]
+        return views(rows, whole(self, subject, source, encoding, about).vectors)
+
+    usual = Quality().measure(subject, Shown(val), bench)
+    both = [i for i in range(20) if i not in (0, 3, 7)]
+    expected = alignment(
+        *(bench.features(subject, val, RandomView(32, view)).vectors[both] for view in (0, 1))
+    )
+    monkeypatch.setattr(Bench, "features", partly)
+    found = Quality().measure(subject, Shown(val), bench)
+    assert found.numbers["alignment"] == pytest.approx(expected, rel=1e-6)
+    assert found.numbers["rank"] == pytest.approx(usual.numbers["rank"])
+    assert "Alignment is of the 17 images that were read for both views." in found.notes
 
 
 def test_another_reading_changes_the_rank_but_not_the_assignments(

@@ -115,7 +115,7 @@ def test_scales_and_whitening_change_the_ranking_but_still_find_copies(
     protocols = [
         Retrieval(image_size=64),
         Retrieval(image_size=64, scales=MULTI_SCALE),
-        Retrieval(image_size=64, scales=MULTI_SCALE, equal_scales=False),
+        Retrieval(image_size=64, scales=MULTI_SCALE, equal_scales=True),
         Retrieval(image_size=64, whitening="database", whitening_width=6),
         Retrieval(image_size=64, whitening=landmarks.database.root, whitening_width=6),
         Retrieval(image_size=32),
@@ -125,6 +125,12 @@ def test_scales_and_whitening_change_the_ranking_but_still_find_copies(
     assert numbers[3] != numbers[0]
     assert numbers[4] != numbers[0]
     assert numbers[5] != numbers[0]
+
+
+def test_scales_are_averaged_as_dino_does_without_length_one_first() -> None:
+    scales = Retrieval(scales=MULTI_SCALE)
+    assert not scales.equal_scales
+    assert Thumbnail(64, MULTI_SCALE) == Thumbnail(64, MULTI_SCALE, scales.equal_scales)
 
 
 def test_whitening_is_learned_on_the_database(landmarks: LandmarkSet, tmp_path: Path) -> None:

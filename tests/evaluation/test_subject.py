@@ -1,7 +1,10 @@
 from dataclasses import replace
 
+import pytest
 import torch
 
+from attmask.evaluation.subject import Prototypes
+from attmask.losses import balance
 from attmask.models.backbone import build_backbone
 from tests.evaluation.subjects import TINY, tiny_subject
 
@@ -32,3 +35,31 @@ def test_assignments_are_the_teachers_sharpened_scores() -> None:
     cls = torch.randn(4, 24, generator=torch.Generator().manual_seed(0))
     scores = subject.prototypes.head(cls)
     torch.testing.assert_close(subject.prototypes.assign(cls), (scores / 0.07).softmax(-1))
+
+
+def balancing(temperature: float) -> Prototypes:
+    """Of a run that balances its targets; the centre must not matter."""
+    prototypes = tiny_subject().prototypes
+    assert prototypes is not None
+    centre = torch.randn(8, generator=torch.Generator().manual_seed(1))
+    return replace(prototypes, centre=centre, temperature=temperature, centring="sinkhorn")
+
+
+@pytest.mark.parametrize("temperature", [0.005, 0.07])
+@pytest.mark.parametrize("images", [1, 5, 40])
+def test_balanced_assignments_are_those_of_the_training_however_they_are_split(
+    temperature: float, images: int
+) -> None:
+    prototypes = balancing(temperature)
+    cls = torch.randn(images, 24, generator=torch.Generator().manual_seed(0))
+    expected = balance(prototypes.head(cls), temperature)
+    torch.testing.assert_close(prototypes.assign(cls), expected, atol=1e-5, rtol=1e-4)
+    pieces = torch.cat(list(prototypes.assign_pieces(cls.split(7))))
+    torch.testing.assert_close(pieces, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_balanced_assignments_depend_on_the_images_beside() -> None:
+    cls = torch.randn(9, 24, generator=torch.Generator().manual_seed(0))
+    assert not torch.allclose(balancing(0.07).assign(cls)[:4], balancing(0.07).assign(cls[:4]))
+    usual = replace(balancing(0.07), centring="mean")
+    torch.testing.assert_close(usual.assign(cls)[:4], usual.assign(cls[:4]))

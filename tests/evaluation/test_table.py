@@ -15,6 +15,7 @@ CARD = Card(
     dataset={},
     data="images",
     images={"train": 9469, "test": 3925},
+    unreadable={},
     hashes={},
     seed=0,
     format="fp32",

@@ -113,7 +113,7 @@ def test_a_description_tells_every_setting_apart() -> None:
     others = [
         replace(plain, longer_side=72),
         replace(plain, scales=MULTI),
-        replace(plain, equal_scales=False),
+        replace(plain, equal_scales=True),
         replace(plain, boxes=((0.0, 0.0, 1.0, 1.0),)),
         replace(plain, boxes=((0.0, 0.0, 1.0, 2.0),)),
         replace(plain, reading=Reading(token="gap")),

@@ -82,7 +82,7 @@ class Source:
             )
         if count < 1:
             raise UserError(f"per_class is {count}; it must be at least 1")
-        return self.subset(np.flatnonzero(_place_in_class(self.labels) < count))
+        return self.subset(np.flatnonzero(place_in_class(self.labels) < count))
 
     def first_percent(self, percent: float) -> "Source":
         """The first `percent` of each class in file order, at least one; of all without labels."""
@@ -90,7 +90,7 @@ class Source:
             raise UserError(f"percent is {percent}; it must be above 0 and at most 100")
         labels = np.zeros(len(self), dtype=np.int64) if self.labels is None else self.labels
         kept = np.maximum(1, np.rint(np.bincount(labels) * (percent / 100)))
-        return self.subset(np.flatnonzero(_place_in_class(labels) < kept[labels]))
+        return self.subset(np.flatnonzero(place_in_class(labels) < kept[labels]))
 
     def split_holdout(self, fraction: float) -> tuple["Source", "Source"]:
         """Split into (bank, queries): about `fraction` of each class, evenly spaced, are queries.
@@ -134,7 +134,7 @@ def everything(root: Path, store: Store) -> Source:
     return Source(root, store, np.arange(len(store), dtype=np.int64))
 
 
-def _place_in_class(labels: Int64[np.ndarray, " M"]) -> Int64[np.ndarray, " M"]:
+def place_in_class(labels: Int64[np.ndarray, " M"]) -> Int64[np.ndarray, " M"]:
     """How many images of the same class come before each."""
     members = np.argsort(labels, kind="stable")
     sizes = np.bincount(labels)

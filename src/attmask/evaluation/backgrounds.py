@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Int
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from attmask.errors import UserError
@@ -14,7 +15,8 @@ from attmask.evaluation.classifier import LinearClassifier, fitting_reading
 from attmask.evaluation.datasets.backgrounds import KINDS, MAPPING, ChangedBackgrounds
 from attmask.evaluation.encoding import CentreCrop, Encoding, Reading
 from attmask.evaluation.features import Features
-from attmask.evaluation.linear_cached import LinearCached, fit_classifier
+from attmask.evaluation.fitted import fit_classifier
+from attmask.evaluation.linear_cached import LinearCached
 from attmask.evaluation.published import AsPublished, common_side, whole_patches
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
@@ -36,6 +38,11 @@ class BackgroundReliance(Config):
         False, "whether images are resized and cropped as in other tasks", paper="false"
     )
     epochs: int = setting(50, "passes to fit a classifier where none is given", ge=1)
+    rates: tuple[PositiveFloat, ...] = setting(
+        LinearCached().rates,
+        "learning rates to fit a classifier with; training images held out choose one",
+        min_length=1,
+    )
     reading: Reading = setting(
         Reading(blocks=4),
         "what a fitted classifier reads of the network",
@@ -50,10 +57,11 @@ class BackgroundReliance(Config):
 
     def measure(self, subject: Subject, data: ChangedBackgrounds, bench: Bench) -> Measures:
         """Per cent of the images of each variant whose object was recognised."""
+        given = self._given(subject, data)  # what is wrong with it is found before images are read
         sides = {name: None if self.resize else common_side(s) for name, s in data.tests.items()}
         side = next(iter(sides.values()))
         shown = whole_patches(side, subject.backbone.patch_size) if side else subject.image_size
-        classifier, notes = self._classifier(subject, data, bench, self.image_size or shown)
+        classifier, notes = given or self._fitted(subject, data, bench, self.image_size or shown)
         kind_of, way = kinds_of(classifier, data)
         numbers: dict[str, float] = {}
         outside: dict[str, float] = {}
@@ -71,26 +79,40 @@ class BackgroundReliance(Config):
         return Measures(
             numbers=numbers,
             notes=(way, *notes, *self._notes(subject, data, sides)),
-            details={"answers outside the nine kinds, per cent": outside},
+            details={
+                "answers outside the nine kinds, per cent": outside,
+                "classifier": classifier.describe(),
+            },
         )
 
-    def _classifier(
-        self, subject: Subject, data: ChangedBackgrounds, bench: Bench, size: int
-    ) -> tuple[LinearClassifier, tuple[str, ...]]:
-        """The one that was given, or one fitted on the original training images."""
+    def _given(
+        self, subject: Subject, data: ChangedBackgrounds
+    ) -> tuple[LinearClassifier, tuple[str, ...]] | None:
+        """The classifier of the file, or None where one can be fitted."""
         if self.classifier is not None:
-            return LinearClassifier.load(self.classifier, network=subject.digest), ()
+            given = LinearClassifier.load(
+                self.classifier, network=subject.digest, image_size=self.image_size
+            )
+            kinds_of(given, data)
+            return given, ()
         if data.train is None:
             raise UserError(
                 f"{data.root} has no original/train to fit a 9-way classifier on; put it there, or "
                 "give classifier=FILE, which the task linear writes"
             )
+        return None
+
+    def _fitted(
+        self, subject: Subject, data: ChangedBackgrounds, bench: Bench, size: int
+    ) -> tuple[LinearClassifier, tuple[str, ...]]:
+        """One fitted on the original training images, and what must be said of it."""
+        assert data.train is not None
+        assert data.train.labels is not None
         reading, notes = fitting_reading(self.reading, subject.backbone)
-        settings = LinearCached(epochs=self.epochs)
+        settings = LinearCached(epochs=self.epochs, rates=self.rates)
         fitted = fit_classifier(
             subject, data.train, bench, reading=reading, image_size=size, settings=settings
         )
-        assert data.train.labels is not None
         unseen = [k for n, k in enumerate(KINDS) if n not in set(data.train.labels.tolist())]
         told = [f"original/train has no image of {', '.join(unseen)}"] if unseen else []
         return fitted, (*told, *notes)

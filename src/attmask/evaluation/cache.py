@@ -1,12 +1,13 @@
 """Features kept on disk: extracted once for each network, data set and way of reading.
 
-CACHE/1f0c.../vectors.npy  readable.npy  key.json        written beside and renamed
+CACHE/1f0c.../vectors.npy  rows.npy  key.json        written beside and renamed
 """
 
 import hashlib
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,21 +15,31 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float32
+from jaxtyping import Bool, Float32, Int64
 
 from attmask import distributed
 from attmask.errors import UserError
 
-VECTORS, READABLE, KEY = "vectors.npy", "readable.npy", "key.json"
+VECTORS, ROWS, KEY = "vectors.npy", "rows.npy", "key.json"
+_PART = ".part-"
 _ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """The vectors of all pictures of a source, mapped into memory, and which could be read."""
+    """The vectors of all pictures that could be read, mapped into memory, and which these are."""
 
-    vectors: Float32[np.ndarray, "M W"]
-    readable: Bool[np.ndarray, " M"]
+    vectors: Float32[np.ndarray, "m W"]
+    rows: Int64[np.ndarray, " m"]
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """The rows that one process computes, and where it writes them."""
+
+    rows: range
+    vectors: Float32[np.ndarray, "m W"]
+    readable: Bool[np.ndarray, " m"]
 
 
 def default_cache() -> Path:
@@ -47,47 +58,43 @@ class FeatureCache:
         text = json.dumps(key, sort_keys=True)
         return self.folder / hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def find(self, key: Mapping[str, Any], images: int, width: int) -> Stored | None:
+    def find(self, key: Mapping[str, Any], width: int) -> Stored | None:
         """The features of this key, if they are there and whole."""
         place = self.place(key)
         try:
             known = json.loads((place / KEY).read_text())
             vectors = np.load(place / VECTORS, mmap_mode="c")
-            readable = np.load(place / READABLE)
+            rows = np.load(place / ROWS)
         except (OSError, ValueError, EOFError):
             return None
-        fits = known == json.loads(json.dumps(key)) and vectors.shape == (images, width)
-        if not fits or vectors.dtype != np.float32 or readable.shape != (images,):
+        fits = known == json.loads(json.dumps(key)) and vectors.shape == (len(rows), width)
+        if not fits or vectors.dtype != np.float32 or rows.dtype != np.int64:
             return None
-        return Stored(vectors, readable)
+        return Stored(vectors, rows)
 
     @contextmanager
-    def writing(self, key: Mapping[str, Any], images: int, width: int) -> Iterator["Share"]:
+    def writing(self, key: Mapping[str, Any], images: int, width: int) -> Iterator[Share]:
         """This process's share to fill; all shares are joined under the key if nothing failed.
 
         Each process writes a file of its own: what several write to one is not safe on every
         shared disk.
         """
         place = self.place(key)
-        part = place.with_name(f".part-{place.name}-{distributed.from_main(os.getpid())}")
+        part = place.with_name(distributed.from_main(f"{_PART}{place.name}-{_this_process()}"))
         rank, world = distributed.rank(), distributed.world_size()
         rows = range(rank * images // world, (rank + 1) * images // world)
         try:
+            if distributed.is_main():
+                _remove_leftovers(place)
             part.mkdir(parents=True, exist_ok=True)
-            vectors = np.lib.format.open_memmap(
-                part / f"{rank}-{VECTORS}",
-                mode="w+",
-                dtype=np.float32,
-                shape=(len(rows), width),
-            )
+            vectors = _new_array(part / f"{rank}-{VECTORS}", len(rows), width)
             readable = np.zeros(len(rows), dtype=np.bool_)
             yield Share(rows, vectors, readable)
             vectors.flush()
-            np.save(part / f"{rank}-{READABLE}", readable)
+            np.save(part / f"{rank}-{ROWS}", np.flatnonzero(readable).astype(np.int64))
             distributed.wait_for_all()
             if distributed.is_main():
-                _join(part, VECTORS, world)
-                _join(part, READABLE, world)
+                _join(part, images, width, world)
                 (part / KEY).write_text(json.dumps(key, indent=1))
                 shutil.rmtree(place, ignore_errors=True)
                 part.rename(place)
@@ -102,29 +109,53 @@ class FeatureCache:
                 shutil.rmtree(part, ignore_errors=True)
 
 
-@dataclass(frozen=True, eq=False)
-class Share:
-    """The rows that one process computes, and where it writes them."""
+def _new_array(file: Path, rows: int, width: int) -> "np.memmap[Any, np.dtype[np.float32]]":
+    """A file to be filled; its room is taken at once, because a mapped file that finds the disk
+    full ends the process without a word."""
+    array = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=(rows, width))
+    if hasattr(os, "posix_fallocate") and array.nbytes:
+        with file.open("r+b") as opened:
+            os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
+    return array
 
-    rows: range
-    vectors: Float32[np.ndarray, "m W"]
-    readable: Bool[np.ndarray, " m"]
 
-
-def _join(folder: Path, name: str, shares: int) -> None:
-    """The arrays of all processes, one after the other, as one file."""
-    if shares == 1:
-        (folder / f"0-{name}").rename(folder / name)
+def _join(folder: Path, images: int, width: int, shares: int) -> None:
+    """The readable rows of all processes, one after the other, as one file."""
+    found = [np.load(folder / f"{rank}-{ROWS}") for rank in range(shares)]
+    rows = [share + rank * images // shares for rank, share in enumerate(found)]
+    np.save(folder / ROWS, np.concatenate(rows))
+    total = sum(map(len, rows))
+    if shares == 1 and total == images:
+        (folder / f"0-{VECTORS}").rename(folder / VECTORS)
         return
-    parts = [np.load(folder / f"{rank}-{name}", mmap_mode="r") for rank in range(shares)]
-    shape = (sum(map(len, parts)), *parts[0].shape[1:])
-    whole = np.lib.format.open_memmap(folder / name, mode="w+", dtype=parts[0].dtype, shape=shape)
-    first = 0
-    for part in parts:
-        for begin in range(0, len(part), _ROWS_AT_ONCE):
-            rows = part[begin : begin + _ROWS_AT_ONCE]
-            whole[first : first + len(rows)] = rows
-            first += len(rows)
+    whole, done = _new_array(folder / VECTORS, total, width), 0
+    for rank, share in enumerate(found):
+        part = np.load(folder / f"{rank}-{VECTORS}", mmap_mode="r")
+        for begin in range(0, len(share), _ROWS_AT_ONCE):
+            some = part[share[begin : begin + _ROWS_AT_ONCE]]
+            whole[done : done + len(some)] = some
+            done += len(some)
+        (folder / f"{rank}-{VECTORS}").unlink()
     whole.flush()
-    for rank in range(shares):
-        (folder / f"{rank}-{name}").unlink()
+
+
+def _this_process() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _remove_leftovers(place: Path) -> None:
+    """What processes of this machine that were killed while they wrote have left."""
+    for left in place.parent.glob(f"{_PART}*-{socket.gethostname()}-*"):
+        number = left.name.rpartition("-")[2]
+        if number.isdecimal() and not _is_alive(int(number)):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

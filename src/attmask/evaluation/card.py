@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from attmask.data.contents import contents
 from attmask.errors import UserError
-from attmask.evaluation.task import Data, Measures
 
 _SOFTWARE = ("attmask", "torch", "torchvision", "timm", "numpy", "pillow", "scikit-learn")
 
@@ -30,6 +28,7 @@ class Card:
     dataset: Mapping[str, Any]
     data: str
     images: Mapping[str, int]
+    unreadable: Mapping[str, int]
     hashes: Mapping[str, str]
     seed: int
     format: str
@@ -47,21 +46,6 @@ class Card:
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         return asdict(self)
-
-
-def images_of(data: Data) -> dict[str, int]:
-    """The number of images of each part."""
-    return {name: len(source) for name, source in data.sources.items()}
-
-
-def hashes_of(network: str, data: Data) -> dict[str, str]:
-    """The network and each part of the data, told apart from all others."""
-    return {"network": network} | {name: contents(s) for name, s in data.sources.items()}
-
-
-def files_of(measures: Measures) -> list[str]:
-    """What was drawn, as text."""
-    return [str(file) for file in measures.files]
 
 
 def software() -> dict[str, str]:

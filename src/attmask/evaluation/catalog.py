@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from attmask.assign import SettingLine, assigned, describe, unknown, with_values
@@ -79,7 +81,8 @@ def find_tasks(
         if isinstance(task, str) and task not in known:
             raise UserError(unknown("task", task, list(known)))
         found = known[task] if isinstance(task, str) else task
-        chosen[found.name] = found
+        if chosen.setdefault(found.name, found) != found:
+            raise UserError(f"two tasks are called {found.name}; give one of them another name")
     for assignment in assignments:
         key, value = assigned(assignment, example="knn.temperature=0.1")
         targets = {name: own for name, task in chosen.items() if (own := _own(task, key))}
@@ -96,6 +99,9 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
     known = {task.name for task in TASKS}
     tasks = [word for word in words if word in known]
     checkpoints = [word for word in words if word not in known]
+    for word in checkpoints:
+        if "/" not in word and not Path(word).exists() and get_close_matches(word, known):
+            raise UserError(unknown("task", word, sorted(known)))
     if not tasks:
         last = checkpoints[-1]
         raise UserError(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -35,6 +36,17 @@ class LinearClassifier:
     image_size: int
     network: str
     """The digest of the network it was trained on."""
+    rate: float | None = None
+    """The learning rate for 256 images a step that was chosen, where it is known."""
+
+    @property
+    def digest(self) -> str:
+        """A hash of its weights, which tells it from all others."""
+        return _hash(self.weight.cpu(), self.bias.cpu())
+
+    def describe(self) -> dict[str, Any]:
+        """Which one it is, for the details of a task that asked it."""
+        return {"sha256": self.digest, "rate": self.rate, "classes": len(self.classes)}
 
     def scores(self, vectors: Float[Tensor, "B W"]) -> Float[Tensor, "B C"]:
         """A score for each class, in fp32; the highest is the answer."""
@@ -50,7 +62,8 @@ class LinearClassifier:
             "reading": self.reading.model_dump_json(),
             "image_size": str(self.image_size),
             "network": self.network,
-            "sha256": _hash(tensors["weight"], tensors["bias"]),
+            "sha256": self.digest,
+            "rate": json.dumps(self.rate),
         }
         part = file.with_name(f".part-{os.getpid()}-{file.name}")
         try:
@@ -66,8 +79,8 @@ class LinearClassifier:
             ) from fault
 
     @classmethod
-    def load(cls, file: Path, *, network: str) -> "LinearClassifier":
-        """Read a classifier that was trained on this network."""
+    def load(cls, file: Path, *, network: str, image_size: int | None = None) -> "LinearClassifier":
+        """Read a classifier that was trained on this network, and on crops of this size if any."""
         if not file.is_file():
             raise UserError(
                 f"there is no classifier {file}; train one with the task linear, "
@@ -78,6 +91,11 @@ class LinearClassifier:
             raise UserError(
                 f"the classifier {file} was trained on network {found.network[:8]}, but this one "
                 f"is {network[:8]}; train another with the task linear"
+            )
+        if image_size not in (None, found.image_size):
+            raise UserError(
+                f"image_size={image_size} was asked, but {file} was trained on crops of "
+                f"{found.image_size} pixels; leave image_size out"
             )
         return found
 
@@ -175,11 +193,12 @@ def _read(file: Path) -> LinearClassifier:
         classes = tuple(str(name) for name in json.loads(told["classes"]))
         reading = Reading.model_validate_json(told["reading"])
         size, network, digest = int(told["image_size"]), told["network"], told["sha256"]
+        rate = json.loads(told.get("rate", "null"))
     except (KeyError, ValueError) as fault:
         raise _damaged(file) from fault
     if digest != _hash(weight, bias) or len(classes) != len(weight):
         raise _damaged(file)
-    return LinearClassifier(weight, bias, classes, reading, size, network)
+    return LinearClassifier(weight, bias, classes, reading, size, network, rate)
 
 
 def _damaged(file: Path) -> UserError:

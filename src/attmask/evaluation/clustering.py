@@ -1,14 +1,15 @@
 """Do features fall into the classes by themselves? k-means without labels, held against them."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float32, Int
-from torch.nn import functional
+import torch
+from jaxtyping import Float, Float32, Int
+from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
@@ -21,7 +22,12 @@ from attmask.settings import Config, setting
 # Images x clusters; beyond, as with ImageNet's train part, k-means learns from batches. Not before:
 # on 25,000 x 384 made-up features in 500 groups they took as long as whole passes and found less.
 _DISTANCES_OF_WHOLE_PASSES = 2**26
+# Whole passes hold the points twice (scikit-learn takes their variance): 2 GB.
+_NUMBERS_OF_WHOLE_PASSES = 2**28
 _BATCH = 16_384
+# k-means wants its points in memory: 2 GB of them, all of ImageNet's at a width of 384. Of more, it
+# learns from as many, evenly spaced, and every image is put into the nearest cluster.
+_NUMBERS_LEARNED_FROM = 2**29
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,8 @@ class Found:
     """The cluster of each image, and how it was found."""
 
     clusters: Int[np.ndarray, " M"]
+    middles: Float32[np.ndarray, "K W"]
+    learned_from: int
     in_batches: bool
     spread: float
     """The sum of the squared distances to the middle of the own cluster."""
@@ -74,6 +82,7 @@ def k_means(points: Float32[np.ndarray, "M W"], k: int, *, starts: int, seed: in
 
     settings: dict[str, Any] = {"n_clusters": k, "n_init": starts, "random_state": seed % 2**32}
     whole = len(points) * k <= _DISTANCES_OF_WHOLE_PASSES
+    whole = whole and points.size <= _NUMBERS_OF_WHOLE_PASSES
     if whole:
         judge = KMeans(**settings, copy_x=False)
     else:
@@ -82,7 +91,38 @@ def k_means(points: Float32[np.ndarray, "M W"], k: int, *, starts: int, seed: in
         # Fewer different points than clusters: the protocol says so itself.
         warnings.simplefilter("ignore", ConvergenceWarning)
         clusters = judge.fit(points).labels_.astype(np.int64)
-    return Found(clusters, not whole, float(judge.inertia_))
+    middles = judge.cluster_centers_
+    return Found(clusters, middles, len(points), not whole, float(judge.inertia_))
+
+
+def cluster(vectors: Float[Tensor, "M W"], k: int, *, starts: int, seed: int) -> Found:
+    """k-means on vectors of length one; of many, learned from some, evenly spaced."""
+    images, width = vectors.shape
+    learned = min(images, max(k, _NUMBERS_LEARNED_FROM // width))
+    rows = torch.arange(learned) * images // learned
+    found = k_means(_unit(vectors[rows]).numpy(), k, starts=starts, seed=seed)
+    return found if learned == images else _nearest(found, vectors)
+
+
+def _nearest(found: Found, vectors: Float[Tensor, "M W"]) -> Found:
+    """All images in the clusters that were found on some, a few at a time."""
+    from sklearn.metrics import pairwise_distances_argmin_min
+    from threadpoolctl import threadpool_limits
+
+    clusters, spread = [], 0.0
+    with threadpool_limits(1):
+        for some in vectors.split(_BATCH):
+            own, distances = pairwise_distances_argmin_min(
+                _unit(some.clone()).numpy(), found.middles, metric="sqeuclidean"
+            )
+            clusters.append(own)
+            spread += float(distances.sum(dtype=np.float64))
+    return replace(found, clusters=np.concatenate(clusters), spread=spread)
+
+
+def _unit(vectors: Float[Tensor, "m W"]) -> Float[Tensor, "m W"]:
+    """The same at length one, in place: a second copy may be gigabytes."""
+    return vectors.div_(vectors.norm(dim=1, keepdim=True).clamp_min(1e-12))
 
 
 class Clustering(Config):
@@ -109,12 +149,7 @@ class Clustering(Config):
         classes = len(np.unique(labels))
         k = self.clusters or classes
         self._check(len(labels), classes, k, source.root)
-        found = k_means(
-            functional.normalize(features.vectors, dim=1).numpy(),
-            k,
-            starts=self.starts,
-            seed=bench.seed,
-        )
+        found = cluster(features.vectors, k, starts=self.starts, seed=bench.seed)
         fit = agreement(labels, found.clusters)
         sizes = np.bincount(found.clusters, minlength=k)
         return Measures(
@@ -147,6 +182,11 @@ class Clustering(Config):
         notes = []
         if missing := data.classes - classes:
             notes.append(f"{missing} of {data.classes} classes have no {self.split} image.")
+        if found.learned_from < len(found.clusters):
+            notes.append(
+                f"k-means learned from {found.learned_from} of {len(found.clusters)} images, "
+                "evenly spaced, to keep within 2 GB; all are put into its clusters."
+            )
         if found.in_batches:
             notes.append("So many images are clustered by k-means on batches.")
         if empty := int((sizes == 0).sum()):

@@ -10,20 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from attmask import distributed
+from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
-from attmask.evaluation.card import Card, files_of, hashes_of, images_of, software, write_cards
+from attmask.evaluation.card import Card, software, write_cards
 from attmask.evaluation.subject import Subject
-from attmask.evaluation.task import Task
+from attmask.evaluation.task import Data, Task
 from attmask.settings import Config
 
 log = logging.getLogger(__name__)
 
 
-def measure(task: Task[Any], subject: Subject, path: Path, bench: Bench) -> Card:
+def measure(task: Task[Any], subject: Subject, data: Data, place: Path, bench: Bench) -> Card:
     """One task on one network."""
     began, clock = datetime.now(timezone.utc), time.monotonic()
-    data = task.dataset.open(path)
     measures = task.protocol.measure(subject, data, bench)
+    unread = {name: bench.unreadable(source) for name, source in data.sources.items()}
+    hashes = {name: bench.contents(source) for name, source in data.sources.items()}
     return Card(
         checkpoint=subject.name,
         task=task.name,
@@ -31,12 +33,13 @@ def measure(task: Task[Any], subject: Subject, path: Path, bench: Bench) -> Card
         numbers={name: float(value) for name, value in measures.numbers.items()},
         notes=list(measures.notes),
         details=dict(measures.details),
-        files=files_of(measures),
+        files=[str(file) for file in measures.files],
         protocol=_settings(task.protocol),
         dataset=_settings(task.dataset),
-        data=str(path),
-        images=images_of(data),
-        hashes=hashes_of(subject.digest, data),
+        data=str(place),
+        images={name: len(source) - unread[name] for name, source in data.sources.items()},
+        unreadable={name: count for name, count in unread.items() if count},
+        hashes={"network": subject.digest, **hashes},
         seed=bench.seed,
         format=bench.precision.format,
         device=str(bench.device),
@@ -55,25 +58,39 @@ def _settings(config: object) -> dict[str, Any]:
 def measure_all(
     tasks: Sequence[Task[Any]],
     subjects: Iterable[tuple[Subject, Bench]],
-    data: Mapping[str, Path],
+    places: Mapping[str, Path],
 ) -> list[Card]:
-    """Every task on every network; `data` says where the images of each task are.
+    """Every task on every network; `places` says where the images of each task are.
 
-    The card of a run's network is kept in the run at once, so that a later fault loses nothing.
+    All data sets are opened before anything is measured. The card of a run's network is kept in
+    the run at once, so that a later fault loses nothing.
     """
+    opened: dict[str, Data] = {}
+    data = {}
+    for task in tasks:
+        which = json.dumps([_settings(task.dataset), str(places[task.name])])
+        if which not in opened:
+            opened[which] = task.dataset.open(places[task.name])
+        data[task.name] = opened[which]
     cards = []
     for subject, bench in subjects:
         for task in tasks:
             if distributed.is_main():
-                log.info("%s: %s on %s", subject.name, task.name, data[task.name])
-            card = measure(task, subject, data[task.name], bench)
+                log.info("%s: %s on %s", subject.name, task.name, places[task.name])
+            card = measure(task, subject, data[task.name], places[task.name], bench)
             cards.append(card)
             if subject.folder is not None and distributed.is_main():
-                write_cards([card], subject.folder / "evaluations" / _file_name(card))
+                _keep(card, subject.folder)
     return cards
 
 
-def _file_name(card: Card) -> str:
-    """A card is replaced by the same measurement alone: same task, network and images."""
-    which = hashlib.sha256(json.dumps([card.protocol, dict(card.hashes)]).encode()).hexdigest()
-    return f"{card.task}-v{card.version}-{which[:12]}.json"
+def _keep(card: Card, run: Path) -> None:
+    """A card is replaced by the same measurement alone; a run that cannot be written to is none
+    of its faults."""
+    same = [card.protocol, card.dataset, dict(card.hashes), card.seed, card.format]
+    which = hashlib.sha256(json.dumps(same).encode()).hexdigest()
+    file = run / "evaluations" / f"{card.task}-v{card.version}-{which[:12]}.json"
+    try:
+        write_cards([card], file)
+    except UserError as fault:
+        log.warning("%s", fault)

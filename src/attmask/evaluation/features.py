@@ -29,10 +29,14 @@ _LONGEST = 16  # times the shorter side: what is beyond would be resized only to
 
 @dataclass(frozen=True)
 class Features:
-    """One vector an image, in the order of the source, with the labels where there are any."""
+    """One vector an image, in the order of the source, with the labels where there are any.
+
+    `rows` says which images of the source these are, where some could not be read.
+    """
 
     vectors: Float[Tensor, "M D"]
     labels: Int[Tensor, "M"] | None
+    rows: Int[Tensor, "M"] | None = None
 
 
 def center_crop(

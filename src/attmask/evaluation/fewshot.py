@@ -4,10 +4,11 @@ import statistics
 from typing import Annotated, Any
 
 import torch
-from jaxtyping import Int, Int64
+from jaxtyping import Int64
 from pydantic import Field
 from torch import Tensor
 
+from attmask.data.source import place_in_class
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.labelled import Split
@@ -43,13 +44,13 @@ class FewShot(Config):
         train = bench.features(subject, data.train, encoding, "train images")
         test = bench.features(subject, data.test, encoding, "test images")
         labels = checked_labels("train images", train, data.classes)
-        places, sizes = _places_in_class(labels), labels.bincount()
+        places, sizes = torch.from_numpy(place_in_class(labels.numpy())), labels.bincount()
         fewest = int(sizes[sizes > 0].min())
         smallest = data.train.classes[int((sizes == fewest).nonzero()[0])]
         if fewest < min(self.shots):
             raise UserError(
                 f"{min(self.shots)} images of each class were asked for, but {smallest} has "
-                f"{fewest}; use shots={fewest}, or leave that class out"
+                f"{fewest}; use shots=[{fewest}], or leave that class out"
             )
         numbers: dict[str, float] = {}
         notes = missing_classes(train, test, data.train.classes)
@@ -105,16 +106,6 @@ class FewShot(Config):
             for shots in self.shots
             if 1 < shots <= fewest and shots * classes < self.k
         ]
-
-
-def _places_in_class(labels: Int[Tensor, "M"]) -> Int64[Tensor, "M"]:
-    """How many images of the same class come before each."""
-    order = labels.argsort(stable=True)
-    sizes = labels.bincount()
-    begins = sizes.cumsum(0) - sizes
-    places = torch.empty_like(order)
-    places[order] = torch.arange(len(labels)) - begins.repeat_interleave(sizes)
-    return places
 
 
 def _chosen(train: Features, places: Int64[Tensor, "M"], start: int, shots: int) -> Features:

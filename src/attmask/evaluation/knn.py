@@ -1,6 +1,5 @@
-"""Weighted k-nearest-neighbour classification on frozen features, and its two simplest rivals."""
+"""Weighted k-nearest-neighbour classification on frozen features."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -15,7 +14,7 @@ from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CentreCrop, Reading
-from attmask.evaluation.features import CachedCrops, Features
+from attmask.evaluation.features import Features
 from attmask.evaluation.neighbours import nearest
 from attmask.evaluation.progress import counting
 from attmask.evaluation.subject import Subject
@@ -186,37 +185,3 @@ def _rank_of_truth(
     # A class without votes comes after all with votes and after lower ones without.
     idle_before = truth - (counts & lower).sum(dim=1)
     return before.sum(dim=1) + torch.where(true_votes[:, 0] > 0, 0, idle_before)
-
-
-def pixel_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, Features]:
-    """Raw pixels as features, less the bank's mean image: else all cosines are near one."""
-    pixels = bank.images.flatten(1).float()
-    centre = pixels.mean(dim=0)
-    return (
-        Features(vectors=pixels - centre, labels=bank.labels),
-        Features(vectors=queries.images.flatten(1).float() - centre, labels=queries.labels),
-    )
-
-
-def colour_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, Features]:
-    """Mean and deviation of each channel, standardised by the bank, with a constant beside them.
-
-    Cosine ignores length: without the constant a pale and a vivid image of one hue are the same.
-    """
-    colours = _channel_statistics(bank)
-    centre, spread = colours.mean(dim=0), colours.std(dim=0, correction=0).clamp_min(1e-6)
-
-    def standardised(statistics: Float[Tensor, "M S"]) -> Float[Tensor, "M S+1"]:
-        scaled = (statistics - centre) / spread
-        # As long as a typical row of S standardised numbers.
-        return functional.pad(scaled, (0, 1), value=math.sqrt(len(centre)))
-
-    return (
-        Features(vectors=standardised(colours), labels=bank.labels),
-        Features(vectors=standardised(_channel_statistics(queries)), labels=queries.labels),
-    )
-
-
-def _channel_statistics(crops: CachedCrops) -> Float[Tensor, "M S"]:
-    pixels = crops.images.flatten(2).float()
-    return torch.cat([pixels.mean(dim=2), pixels.std(dim=2, correction=0)], dim=1)

@@ -4,11 +4,9 @@ Each batch goes through the network once and teaches one classifier for every le
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +15,6 @@ from PIL import Image
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from attmask import distributed
 from attmask.data.decode import UnreadableImageError, check_readable, decode
 from attmask.data.draws import Box, draw
 from attmask.data.source import Source
@@ -30,17 +27,8 @@ from attmask.evaluation.classifier import LinearClassifier, fitting_reading
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import as_tensor, frozen, normalise, read_in_order
-from attmask.evaluation.probe import (
-    Batch,
-    Chosen,
-    Curve,
-    Probes,
-    choose,
-    order,
-    share_of,
-    summary,
-    train,
-)
+from attmask.evaluation.probe import Batch, Probes, choose, left_out, order, share_of, train
+from attmask.evaluation.probe_report import keep_classifier, report
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
 from attmask.randomness import uniform
@@ -48,7 +36,9 @@ from attmask.settings import Config, setting
 
 log = logging.getLogger(__name__)
 
-_VERSION = 1  # counts whenever the same settings give other numbers: what was kept is then stale
+# Counts whenever the same settings give other numbers: what was kept is then stale. The versions
+# of the tasks in catalog.py must be raised with it.
+_VERSION = 1
 
 
 class Linear(Config):
@@ -87,29 +77,34 @@ class Linear(Config):
             seed=bench.seed,
             device=bench.device,
         )
-        trained_on = bench.key(subject, data.train, encoding)
         key = {
             "linear": _VERSION,
             "settings": self.model_dump(mode="json"),
             "seed": bench.seed,
-            "train": trained_on,
+            "classes": list(data.train.classes),
+            "train": bench.key(subject, data.train, encoding),
             "test": bench.key(subject, data.test, encoding),
         }
         keep = FeatureCache(bench.cache / "probes").place(key)
         curve = train(probes, crops.epoch, crops.steps, test, keep)
         chosen = choose(curve, self.rates)
-        network, images = trained_on["network"], trained_on["images"]
-        name = f"linear-{network[:16]}-{images[:16]}.safetensors"
         classifier = LinearClassifier(
             weight=probes.each[chosen.index].weight,
             bias=probes.each[chosen.index].bias,
             classes=tuple(data.train.classes),
             reading=reading,
             image_size=size,
-            network=network,
+            network=subject.digest,
+            rate=self.rates[chosen.index],
         )
+        name = f"linear-{subject.digest[:16]}-{keep.name[:16]}.safetensors"
         file = keep_classifier(classifier, bench, name)
-        return report(curve, chosen, self.rates, data, notes, file)
+        unread = left_out(probes, len(data.train))
+        if unread:
+            bench.known.unreadable[data.train] = unread
+            told = f"{unread} of {len(data.train)} training images could not be read"
+            notes = (*notes, f"{told}; they were left out")
+        return report(curve, chosen, self.rates, data, notes, classifier, file)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,66 +205,3 @@ def resized_crop(
 def scaled(rates: tuple[float, ...], batch_size: int) -> list[float]:
     """Learning rates for 256 images a step become those of the batch."""
     return [rate * batch_size / 256 for rate in rates]
-
-
-def keep_classifier(classifier: LinearClassifier, bench: Bench, name: str) -> Path:
-    """Write it where other tasks find it."""
-    file = bench.cache / "classifiers" / name
-    if distributed.is_main():
-        classifier.save(file)
-    distributed.wait_for_all()
-    return file
-
-
-def report(
-    curve: Curve,
-    chosen: Chosen,
-    rates: tuple[float, ...],
-    data: Split,
-    notes: tuple[str, ...],
-    classifier: Path,
-) -> Measures:
-    """What a table shows of the best learning rate, and in the details of all."""
-    numbers = {
-        "top-1, best epoch": chosen.best.top1,
-        "top-1, last epoch": chosen.last.top1,
-        "top-5, last epoch": chosen.last.top5,
-        "rate": rates[chosen.index],
-    }
-    details = {
-        "best epoch": chosen.best_epoch,
-        "rates": [_of_one_rate(curve, index, rate) for index, rate in enumerate(rates)],
-        "classifier": str(classifier),
-    }
-    return Measures(numbers, (*notes, *_notes(curve, rates, data)), details)
-
-
-def _of_one_rate(curve: Curve, index: int, rate: float) -> Mapping[str, Any]:
-    found = summary(curve, index)
-    if found is None:
-        return {"rate": rate, "top-1, best epoch": None}
-    return {
-        "rate": rate,
-        "best epoch": found.best_epoch,
-        "top-1, best epoch": found.best.top1,
-        "top-1, last epoch": found.last.top1,
-        "top-5, last epoch": found.last.top5,
-        "top-1": [a.top1 for a in (epoch[index] for epoch in curve) if a is not None],
-    }
-
-
-def _notes(curve: Curve, rates: tuple[float, ...], data: Split) -> Iterator[str]:
-    best = (
-        "the best epoch" if len(rates) == 1 else f"the best epoch of the best of {len(rates)} rates"
-    )
-    yield f"{best} was chosen on the test images, as the paper does: it flatters"
-    missing = data.missing_in_train()
-    if missing:
-        yield f"tested without an image to learn from: {len(missing)} classes, first {missing[0]}"
-    if data.classes == 1:
-        yield "there is only one class, so that every answer is right"
-    lost = [
-        f"{rate:g}" for rate, accuracy in zip(rates, curve[-1], strict=True) if accuracy is None
-    ]
-    if lost:
-        yield f"the weights of learning rate {', '.join(lost)} overflowed; it was left out"

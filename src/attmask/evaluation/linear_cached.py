@@ -3,37 +3,41 @@
 The paper's way for Places205. Each epoch draws one of both for every image.
 """
 
-import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from attmask import distributed
 from attmask.data.source import Source
-from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.cache import FeatureCache
 from attmask.evaluation.classifier import LinearClassifier, fitting_reading
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import Features
-from attmask.evaluation.linear import keep_classifier, report, scaled
-from attmask.evaluation.probe import Batch, Curve, Probes, choose, order, share_of, train
+from attmask.evaluation.linear import scaled
+from attmask.evaluation.probe import (
+    Batch,
+    Curve,
+    Probes,
+    choose,
+    order,
+    share_of,
+    train,
+)
+from attmask.evaluation.probe_report import keep_classifier, report
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
 from attmask.randomness import uniform
 from attmask.settings import Config, setting
 
-log = logging.getLogger(__name__)
-
-_VERSION = 1  # counts whenever the same settings give other numbers: what was kept is then stale
-_HELD_OUT = 0.1  # of each class: they tell the learning rates apart where no test image may
+# Counts whenever the same settings give other numbers: what was kept is then stale. The versions
+# of the tasks in catalog.py must be raised with it.
+_VERSION = 1
 
 
 class LinearCached(Config):
@@ -62,16 +66,17 @@ class LinearCached(Config):
         reading, notes = fitting_reading(self.reading, subject.backbone)
         size = self.image_size or subject.image_size
         encoding = CentreCrop(size, reading)
-        plain, flipped = _both(subject, data.train, bench, encoding, self)
+        plain, flipped = both_ways(subject, data.train, bench, encoding, self)
         test = bench.features(subject, data.test, encoding, "test images")
-        trained_on = bench.key(subject, data.train, encoding)
         key = {
             "linear-cached": _VERSION,
             "settings": self.model_dump(mode="json"),
             "seed": bench.seed,
-            "train": trained_on,
+            "classes": list(data.train.classes),
+            "train": bench.key(subject, data.train, encoding),
             "test": bench.key(subject, data.test, encoding),
         }
+        keep = FeatureCache(bench.cache / "probes").place(key)
         probes, curve = train_on_features(
             plain,
             flipped,
@@ -80,24 +85,21 @@ class LinearCached(Config):
             seed=bench.seed,
             device=bench.device,
             test=test,
-            keep=FeatureCache(bench.cache / "probes").place(key),
+            keep=keep,
         )
         chosen = choose(curve, self.rates)
-        network, images = trained_on["network"], trained_on["images"]
-        name = f"linear-cached-{network[:16]}-{images[:16]}.safetensors"
         classifier = LinearClassifier(
             weight=probes.each[chosen.index].weight,
             bias=probes.each[chosen.index].bias,
             classes=tuple(data.train.classes),
             reading=reading,
             image_size=size,
-            network=network,
+            network=subject.digest,
+            rate=self.rates[chosen.index],
         )
+        name = f"linear-cached-{subject.digest[:16]}-{keep.name[:16]}.safetensors"
         file = keep_classifier(classifier, bench, name)
-        return report(curve, chosen, self.rates, data, notes, file)
-
-
-PLACES = LinearCached()
+        return report(curve, chosen, self.rates, data, notes, classifier, file)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,82 +160,7 @@ def train_on_features(
     return probes, train(probes, batches.epoch, batches.steps, test, keep)
 
 
-def fit_classifier(
-    subject: Subject,
-    train: Source,
-    bench: Bench,
-    *,
-    reading: Reading,
-    image_size: int,
-    settings: LinearCached = PLACES,
-) -> LinearClassifier:
-    """A classifier for tasks that need one, trained once for each network, data and settings.
-
-    No test image is looked at: a tenth of the training images of each class chooses the learning
-    rate, and then all of them train the classifier.
-    """
-    if train.labels is None:
-        raise UserError(f"the images of {train.root} have no labels; use one sub-folder a class")
-    reading, _ = fitting_reading(reading, subject.backbone)
-    encoding = CentreCrop(image_size, reading)
-    network = subject.digest
-    key = {
-        "fit": _VERSION,
-        "settings": settings.model_dump(mode="json", exclude={"reading", "image_size"}),
-        "seed": bench.seed,
-        "train": bench.key(subject, train, encoding),
-    }
-    place = FeatureCache(bench.cache).place(key).name
-    name = f"fitted-{network[:16]}-{place[:16]}.safetensors"
-    known = _load(bench.cache / "classifiers" / name, network)
-    if distributed.all_agree(known is not None) and known is not None:
-        return known
-    plain, flipped = _both(subject, train, bench, encoding, settings)
-    index = _best_rate(plain, flipped, train, settings, bench)
-    alone = settings.model_copy(update={"rates": (settings.rates[index],)})
-    probes, _ = train_on_features(
-        plain, flipped, len(train.classes), settings=alone, seed=bench.seed, device=bench.device
-    )
-    fitted = LinearClassifier(
-        # On the CPU, as it will be when it is read again: the same numbers both times.
-        weight=probes.each[0].weight.cpu(),
-        bias=probes.each[0].bias.cpu(),
-        classes=tuple(train.classes),
-        reading=reading,
-        image_size=image_size,
-        network=network,
-    )
-    keep_classifier(fitted, bench, name)
-    return fitted
-
-
-def _best_rate(
-    plain: Features, flipped: Features | None, train: Source, settings: LinearCached, bench: Bench
-) -> int:
-    """Which learning rate is best on held-out images when the others are learned from."""
-    if len(settings.rates) == 1:
-        return 0
-    assert plain.labels is not None
-    # The rows of the features take the place of the images, some of which may be unreadable.
-    rows = np.arange(len(plain.labels), dtype=np.int64)
-    everything = replace(train, rows=rows, labels=plain.labels.numpy())
-    learned, asked = (torch.from_numpy(p.rows) for p in everything.split_holdout(_HELD_OUT))
-    if len(asked) == 0:
-        log.warning("no class has two images to hold one out; all of them choose the learning rate")
-        asked = learned
-    probes, _ = train_on_features(
-        plain,
-        flipped,
-        len(train.classes),
-        settings=settings,
-        seed=bench.seed,
-        device=bench.device,
-        rows=learned,
-    )
-    return choose([probes.accuracies(plain, asked)], settings.rates).index
-
-
-def _both(
+def both_ways(
     subject: Subject, train: Source, bench: Bench, encoding: CentreCrop, settings: LinearCached
 ) -> tuple[Features, Features | None]:
     """Features of the training images, and of their mirror images where these are wanted."""
@@ -241,15 +168,24 @@ def _both(
     if not settings.flips:
         return plain, None
     mirror = CentreCrop(encoding.size, encoding.reading, flipped=True)
-    return plain, bench.features(subject, train, mirror, "mirrored training images")
+    return paired(plain, bench.features(subject, train, mirror, "mirrored training images"))
 
 
-def _load(file: Path, network: str) -> LinearClassifier | None:
-    """What was fitted before, if it is there and whole."""
-    if not file.is_file():
-        return None
-    try:
-        return LinearClassifier.load(file, network=network)
-    except UserError as fault:
-        log.warning("%s; it is fitted anew", fault)
-        return None
+def paired(plain: Features, flipped: Features) -> tuple[Features, Features]:
+    """The images that both have, so that a row is the same image in both.
+
+    An image that could be read only the second time would shift all that come after it.
+    """
+    first, second = _rows_of(plain), _rows_of(flipped)
+    return _only(plain, torch.isin(first, second)), _only(flipped, torch.isin(second, first))
+
+
+def _rows_of(features: Features) -> Int[Tensor, "M"]:
+    return torch.arange(len(features.vectors)) if features.rows is None else features.rows
+
+
+def _only(features: Features, kept: Bool[Tensor, "M"]) -> Features:
+    if bool(kept.all()):
+        return features  # as nearly always, and then nothing is copied
+    labels = None if features.labels is None else features.labels[kept]
+    return Features(features.vectors[kept], labels, _rows_of(features)[kept])

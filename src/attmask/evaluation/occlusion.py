@@ -7,7 +7,6 @@ same pictures.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -16,11 +15,10 @@ from typing import Annotated
 import numpy as np
 import torch
 from jaxtyping import Int, UInt16
-from pydantic import Field, field_validator
+from pydantic import Field, PositiveFloat, field_validator
 from torch import Tensor
 
 from attmask import distributed
-from attmask.data.contents import contents
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
@@ -28,8 +26,9 @@ from attmask.evaluation.classifier import LinearClassifier, accuracy, fitting_re
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CentreCrop, Encoding, Reading
 from attmask.evaluation.features import Features
+from attmask.evaluation.fitted import fit_classifier
 from attmask.evaluation.knn import Accuracy
-from attmask.evaluation.linear_cached import LinearCached, fit_classifier
+from attmask.evaluation.linear_cached import LinearCached
 from attmask.evaluation.occluded import ClsAttention, Occluded, attention_ranks
 from attmask.evaluation.plot import Curve, draw_curves
 from attmask.evaluation.reference import open_reference
@@ -60,6 +59,11 @@ class Occlusion(Config):
         paper="the linear probe",
     )
     epochs: int = setting(50, "passes to fit a classifier where none is given", ge=1)
+    rates: tuple[PositiveFloat, ...] = setting(
+        LinearCached().rates,
+        "learning rates to fit a classifier with; training images held out choose one",
+        min_length=1,
+    )
     reading: Reading = setting(
         Reading(blocks=4),
         "what a fitted classifier reads of the network",
@@ -78,10 +82,10 @@ class Occlusion(Config):
 
     def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
         """Accuracy on the test images for each share of black patches."""
+        reference = open_reference(self.reference)  # before the work that a wrong name would waste
         classifier, notes = self._classifier(subject, data, bench)
-        reference = open_reference(self.reference)
+        place = class_places(classifier, data.test)
         test, ranks = ranked_by(reference, data.test, classifier.image_size, bench)
-        place = class_places(classifier, test)
         found: dict[float, Accuracy] = {}
         for ratio in self.ratios:
             encoding = black_at(ratio, ranks, classifier, reference.digest)
@@ -96,8 +100,9 @@ class Occlusion(Config):
             "patches": ranks.shape[1],
             "black patches": [int(ranks.shape[1] * ratio) for ratio in first],
             "reference": reference.digest,
+            "classifier": classifier.describe(),
         }
-        key = json.dumps([self.model_dump(mode="json"), details, contents(test)])
+        key = json.dumps([self.model_dump(mode="json"), details, bench.contents(test)])
         name = f"{subject.digest[:16]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
         file = bench.cache / "plots" / f"occlusion-{name}.png"
         files, told = drawn({subject.name: list(first.items())}, file)
@@ -116,12 +121,9 @@ class Occlusion(Config):
     ) -> tuple[LinearClassifier, tuple[str, ...]]:
         """The one that was given, or one fitted on whole images, and what must be said of it."""
         if self.classifier is not None:
-            given = LinearClassifier.load(self.classifier, network=subject.digest)
-            if self.image_size not in (None, given.image_size):
-                raise UserError(
-                    f"image_size={self.image_size} was asked, but {self.classifier} was trained "
-                    f"on crops of {given.image_size} pixels; leave image_size out"
-                )
+            given = LinearClassifier.load(
+                self.classifier, network=subject.digest, image_size=self.image_size
+            )
             return given, ()
         reading, notes = fitting_reading(self.reading, subject.backbone)
         fitted = fit_classifier(
@@ -130,7 +132,7 @@ class Occlusion(Config):
             bench,
             reading=reading,
             image_size=self.image_size or subject.image_size,
-            settings=LinearCached(epochs=self.epochs),
+            settings=LinearCached(epochs=self.epochs, rates=self.rates),
         )
         told = "the classifier was fitted on cached features of whole training images"
         missing = data.missing_in_train()
@@ -143,16 +145,10 @@ def ranked_by(
     reference: Subject, source: Source, image_size: int, bench: Bench
 ) -> tuple[Source, UInt16[np.ndarray, "M N"]]:
     """The images that the reference can read, and the order of their patches by its attention."""
-    # Labelled by their numbers, so that those that were left out are known.
-    numbered = replace(source, labels=np.arange(len(source), dtype=np.int64))
     encoding = ClsAttention(image_size, reference.backbone.patch_size)
-    attention = bench.features(reference, numbered, encoding, "images by the reference")
-    assert attention.labels is not None
-    read = attention.labels.numpy()
-    return (
-        source if len(read) == len(source) else source.subset(read),
-        attention_ranks(attention.vectors),
-    )
+    attention = bench.features(reference, source, encoding, "images by the reference")
+    read = source if attention.rows is None else source.subset(attention.rows.numpy())
+    return read, attention_ranks(attention.vectors)
 
 
 def black_at(

@@ -22,9 +22,10 @@ from attmask.evaluation.features import (
     spread_evenly,
 )
 from attmask.evaluation.geometry import alignment, effective_rank, uniformity
-from attmask.evaluation.knn import colour_features, knn_accuracy, pixel_features
+from attmask.evaluation.knn import knn_accuracy
 from attmask.evaluation.objects import ObjectMasks, measure_objects
 from attmask.evaluation.quality import RandomView
+from attmask.evaluation.rivals import colour_features, pixel_features
 from attmask.models.backbone import Backbone
 from attmask.monitor import MonitorConfig
 

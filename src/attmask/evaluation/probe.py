@@ -90,6 +90,8 @@ class Probes:
         start = (start * INITIAL_DEVIATION).to(device)
         bias = torch.zeros(classes, device=device)
         self.epochs = epochs
+        self.learned = 0
+        """Images learned from so far, by all processes, counted in every epoch."""
         self.each = [
             Probe(
                 schedule=Cosine(rate, 0.0, epochs),
@@ -108,6 +110,7 @@ class Probes:
         vectors, labels = vectors.to(device, torch.float32), labels.to(device)
         # The mean share, because gradients are then averaged over the processes.
         images = float(distributed.average_(torch.tensor(float(len(labels)), device=device)))
+        self.learned += round(images * distributed.world_size())
         if images == 0:
             return
         for probe in self.each:
@@ -172,6 +175,11 @@ def train(
     return curve
 
 
+def left_out(probes: Probes, images: int) -> int:
+    """How many of the images the probes did not learn from, on average over epochs, rounded up."""
+    return images - probes.learned // probes.epochs
+
+
 @dataclass(frozen=True)
 class Chosen:
     """The learning rate with the best test accuracy, and its numbers; epochs count from 1."""
@@ -186,11 +194,16 @@ def choose(curve: Curve, rates: Sequence[float]) -> Chosen:
     """The best epoch of the best rate; of equals the better last epoch, then the earlier rate."""
     found = [c for c in (summary(curve, index) for index in range(len(rates))) if c is not None]
     if not found:
-        raise UserError(
-            f"no learning rate of {', '.join(f'{rate:g}' for rate in rates)} keeps the weights "
-            "finite; use smaller ones, e.g. rates=[1e-5,1e-4]"
-        )
+        raise overflowed(rates)
     return max(found, key=lambda c: (c.best.top1, c.last.top1, -c.index))
+
+
+def overflowed(rates: Sequence[float]) -> UserError:
+    """What to say where no learning rate is left."""
+    return UserError(
+        f"no learning rate of {', '.join(f'{rate:g}' for rate in rates)} keeps the weights "
+        "finite; use smaller ones, e.g. rates=[1e-5,1e-4]"
+    )
 
 
 def summary(curve: Curve, index: int) -> Chosen | None:
@@ -209,7 +222,8 @@ def _save(probes: Probes, curve: Curve, folder: Path) -> None:
         return
     plain = [[None if a is None else [a.top1, a.top5] for a in epoch] for epoch in curve]
     tensors = {"probes": probes.state()}
-    checkpoint.save(folder, Checkpoint(len(curve), tensors, {"curve": plain}), keep=1)
+    info = {"curve": plain, "learned": probes.learned}
+    checkpoint.save(folder, Checkpoint(len(curve), tensors, info), keep=1)
 
 
 def _resume(probes: Probes, folder: Path) -> Curve:
@@ -228,6 +242,7 @@ def _resume(probes: Probes, folder: Path) -> Curve:
     if found is None:
         return []
     probes.load_state(found.tensors["probes"])
+    probes.learned = int(found.info["learned"])
     if done < probes.epochs:
         log.info("linear classifiers: going on after epoch %d of %d", done, probes.epochs)
     stored: list[list[list[float] | None]] = found.info["curve"]

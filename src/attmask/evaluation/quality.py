@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
 from attmask.data.cut import cut
@@ -17,7 +17,7 @@ from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.pictures import Shown
 from attmask.evaluation.encoding import CLS, CentreCrop, Reading
-from attmask.evaluation.features import frozen
+from attmask.evaluation.features import Features, frozen
 from attmask.evaluation.geometry import PAIRED_IMAGES, alignment, effective_rank, uniformity
 from attmask.evaluation.subject import Prototypes, Subject
 from attmask.evaluation.task import Measures
@@ -111,10 +111,34 @@ class Assignments:
 
 def assignments(prototypes: Prototypes, features: Float[Tensor, "M D"]) -> Assignments:
     """The teacher's assignments of `[CLS]` features, a few at a time."""
-    centre = prototypes.centre
-    rows = features.split(max(1, _PROBABILITIES_AT_ONCE // len(centre)))
+    pieces = features.split(max(1, _PROBABILITIES_AT_ONCE // len(prototypes.centre)))
     with frozen(prototypes.head):
-        return Assignments.over(prototypes.assign(some.to(centre.device)) for some in rows)
+        return Assignments.over(prototypes.assign_pieces(pieces))
+
+
+def common_images(
+    first: Features, second: Features
+) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
+    """The vectors of the images that both have, in the same order."""
+    if first.rows is None and second.rows is None:
+        return first.vectors, second.vectors
+    ours, theirs = (_rows(features) for features in (first, second))
+    if torch.equal(ours, theirs):
+        return first.vectors, second.vectors
+    _, in_first, in_second = np.intersect1d(
+        ours.numpy(), theirs.numpy(), assume_unique=True, return_indices=True
+    )
+    if not len(in_first):
+        raise UserError(
+            "no image could be read for both of its views; remove the kept features (--cache) "
+            "and check that the files stay as they are"
+        )
+    return first.vectors[torch.from_numpy(in_first)], second.vectors[torch.from_numpy(in_second)]
+
+
+def _rows(features: Features) -> Int64[Tensor, "M"]:
+    """Which images of the source these are."""
+    return torch.arange(len(features.vectors)) if features.rows is None else features.rows.long()
 
 
 class Quality(Config):
@@ -134,25 +158,32 @@ class Quality(Config):
     def measure(self, subject: Subject, data: Shown, bench: Bench) -> Measures:
         """All that can be said without labels."""
         size, images = self.image_size or subject.image_size, data.images
-        plain, *views = (
-            bench.features(subject, images, encoding, about).vectors
+        shown, first, second = (
+            bench.features(subject, images, encoding, about)
             for encoding, about in (
                 (CentreCrop(size, self.reading), "images"),
                 (RandomView(size, 0, bench.seed, self.least_area, self.reading), "first views"),
                 (RandomView(size, 1, bench.seed, self.least_area, self.reading), "second views"),
             )
         )
+        plain = shown.vectors
+        views = common_images(first, second)
         features = _of_features(plain, alignment(*views))
+        notes = features.notes
+        if len(views[0]) < max(len(first.vectors), len(second.vectors)):
+            said = f"Alignment is of the {len(views[0])} images that were read for both views."
+            notes = (*notes, said)
         if subject.prototypes is None:
             said = "The network came without its head, so there are no assignments."
-            return Measures(features.numbers, (*features.notes, said), features.details)
+            return Measures(features.numbers, (*notes, said), features.details)
         cls = plain
         if self.reading != CLS:
             cls = bench.features(subject, images, CentreCrop(size), "[CLS] of images").vectors
-        assigned = _of_assignments(assignments(subject.prototypes, cls), len(cls))
+        found = assignments(subject.prototypes, cls)
+        assigned = _of_assignments(found, len(cls), subject.prototypes.centring == "sinkhorn")
         return Measures(
             {**features.numbers, **assigned.numbers},
-            features.notes + assigned.notes,
+            notes + assigned.notes,
             {**features.details, **assigned.details},
         )
 
@@ -173,7 +204,7 @@ def _of_features(plain: Float[Tensor, "M D"], aligned: float) -> Measures:
     return Measures(numbers, tuple(notes), details)
 
 
-def _of_assignments(found: Assignments, images: int) -> Measures:
+def _of_assignments(found: Assignments, images: int, balanced: bool) -> Measures:
     numbers = {
         "assignment entropy": found.entropy,
         "prototypes used": found.used,
@@ -183,10 +214,15 @@ def _of_assignments(found: Assignments, images: int) -> Measures:
         "prototypes": found.prototypes,
         "prototypes an image is spread over": math.exp(found.entropy),
     }
-    if images >= found.prototypes:
-        return Measures(numbers, (), details)
-    note = (
-        f"Of {found.prototypes} prototypes no more can be chosen than there are images, {images}; "
-        "the rest count as dead."
-    )
-    return Measures(numbers, (note,), details)
+    notes = []
+    if balanced:
+        notes.append(
+            f"Assignments are balanced over all {images} images, as the training balanced each "
+            "batch: a collapse shows in their entropy, not in the prototypes used."
+        )
+    if images < found.prototypes:
+        notes.append(
+            f"Of {found.prototypes} prototypes no more can be chosen than there are images, "
+            f"{images}; the rest count as dead."
+        )
+    return Measures(numbers, tuple(notes), details)

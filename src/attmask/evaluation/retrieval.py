@@ -42,7 +42,9 @@ class Retrieval(Config):
         min_length=1,
     )
     equal_scales: bool = setting(
-        True, "whether vectors have length one before their mean over scales", paper="false"
+        False,
+        "whether vectors are made of length one before their mean over scales",
+        paper="false",
     )
     queries: Literal["whole", "box"] = setting(
         "whole", "show the whole query or the box of the landmark", paper="whole"

@@ -1,9 +1,11 @@
 """What is evaluated: a frozen backbone, and what its images must look like."""
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -13,19 +15,60 @@ from attmask.data.sources import DataConfig
 from attmask.models.backbone import Backbone
 from attmask.models.heads import Head
 
+_ITERATIONS = 3  # of Sinkhorn and Knopp, as in training
+
 
 @dataclass(frozen=True, eq=False)
 class Prototypes:
-    """What the teacher assigns images to: softmax((scores - centre) / temperature)."""
+    """What the teacher assigns images to: softmax((scores - centre) / temperature).
+
+    With the centring `mean` the centre is the one of the training; with `sinkhorn` the training
+    keeps none, and the centre is what balances the images that are assigned together.
+    """
 
     head: Head
     centre: Float[Tensor, "K"]
     temperature: float
+    centring: Literal["mean", "sinkhorn"] = "mean"
 
     def assign(self, cls: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
-        """The probability of each prototype for each image."""
-        scores = self.head.exact_scores(self.head.embed(cls))
-        return ((scores - self.centre) / self.temperature).softmax(dim=-1)
+        """The probability of each prototype for each of the images, which belong together."""
+        return next(self.assign_pieces([cls]))
+
+    def assign_pieces(
+        self, pieces: Sequence[Float[Tensor, "_ D"]]
+    ) -> Iterator[Float[Tensor, "_ K"]]:
+        """The same for images that are too many for one tensor, piece by piece."""
+        centre = self.centre if self.centring == "mean" else self._balancing(pieces)
+        for cls in pieces:
+            yield self._log_shares(cls, centre).exp()
+
+    def _balancing(self, pieces: Sequence[Float[Tensor, "_ D"]]) -> Float[Tensor, "K"]:
+        """The centre with which the images are balanced over the prototypes.
+
+        Sinkhorn and Knopp normalise columns (prototypes) and rows (images) in turn, rows last. A
+        softmax normalises rows whatever they were before, so all that has to be kept from one
+        turn to the next is one number a column: a centre. It starts from raw scores.
+        """
+        centre = torch.zeros_like(self.centre, dtype=torch.float64)
+        for turn in range(_ITERATIONS):
+            columns = torch.full_like(centre, -torch.inf)
+            for cls in pieces:
+                if turn == 0:
+                    rows = self._scores(cls) / self.temperature
+                else:
+                    rows = self._log_shares(cls, centre.to(self.centre.dtype))
+                columns = columns.logaddexp(rows.logsumexp(dim=0).double())
+            centre += self.temperature * columns
+        return centre.to(self.centre.dtype)
+
+    def _log_shares(
+        self, cls: Float[Tensor, "B D"], centre: Float[Tensor, "K"]
+    ) -> Float[Tensor, "B K"]:
+        return ((self._scores(cls) - centre) / self.temperature).log_softmax(dim=-1)
+
+    def _scores(self, cls: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
+        return self.head.exact_scores(self.head.embed(cls.to(self.centre.device)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +80,7 @@ class Subject:
     image_size: int
     data: DataConfig
     prototypes: Prototypes | None = None
-    """None where a backbone came without its head."""
+    """None where a backbone came without its head, and for a student."""
     folder: Path | None = None
     """The run it belongs to, if it does: features and cards are kept in it."""
 

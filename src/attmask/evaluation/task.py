@@ -1,6 +1,6 @@
 """A task: a protocol on a data set, in a version.
 
-Task("knn", Knn(), Labelled(), version=1, about="...").run(subject, Path("images"), bench)
+    Task("knn", Knn(), Labelled(), version=1, about="weighted nearest neighbours")
 
 A protocol measures, a data set opens what lies on disk; both are configs, so that every setting
 of a task is in its card and can be changed by `key=value`.

@@ -30,7 +30,7 @@ class Thumbnail:
 
     longer_side: int
     scales: tuple[float, ...] = (1.0,)
-    equal_scales: bool = True
+    equal_scales: bool = False
     boxes: tuple[Box, ...] | None = None
     reading: Reading = CLS
 

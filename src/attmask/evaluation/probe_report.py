@@ -1,0 +1,77 @@
+"""What a linear probe leaves behind: the numbers of the best learning rate, and its classifier."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from attmask import distributed
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.classifier import LinearClassifier
+from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.probe import Chosen, Curve, summary
+from attmask.evaluation.task import Measures
+
+
+def keep_classifier(classifier: LinearClassifier, bench: Bench, name: str) -> Path:
+    """Write it where other tasks find it."""
+    file = bench.cache / "classifiers" / name
+    if distributed.is_main():
+        classifier.save(file)
+    distributed.wait_for_all()
+    return file
+
+
+def report(
+    curve: Curve,
+    chosen: Chosen,
+    rates: tuple[float, ...],
+    data: Split,
+    notes: tuple[str, ...],
+    classifier: LinearClassifier,
+    file: Path,
+) -> Measures:
+    """What a table shows of the best learning rate, and in the details of all."""
+    numbers = {
+        "top-1, best epoch": chosen.best.top1,
+        "top-1, last epoch": chosen.last.top1,
+        "top-5, last epoch": chosen.last.top5,
+        "rate": rates[chosen.index],
+    }
+    details = {
+        "best epoch": chosen.best_epoch,
+        "rates": [_of_one_rate(curve, index, rate) for index, rate in enumerate(rates)],
+        "classifier": str(file),
+        "classifier sha256": classifier.digest,
+    }
+    return Measures(numbers, (*notes, *_notes(curve, rates, data)), details)
+
+
+def _of_one_rate(curve: Curve, index: int, rate: float) -> Mapping[str, Any]:
+    found = summary(curve, index)
+    if found is None:
+        return {"rate": rate, "top-1, best epoch": None}
+    return {
+        "rate": rate,
+        "best epoch": found.best_epoch,
+        "top-1, best epoch": found.best.top1,
+        "top-1, last epoch": found.last.top1,
+        "top-5, last epoch": found.last.top5,
+        "top-1": [a.top1 for a in (epoch[index] for epoch in curve) if a is not None],
+    }
+
+
+def _notes(curve: Curve, rates: tuple[float, ...], data: Split) -> Iterator[str]:
+    best = (
+        "the best epoch" if len(rates) == 1 else f"the best epoch of the best of {len(rates)} rates"
+    )
+    yield f"{best} was chosen on the test images, as the paper does: it flatters"
+    missing = data.missing_in_train()
+    if missing:
+        yield f"tested without an image to learn from: {len(missing)} classes, first {missing[0]}"
+    if data.classes == 1:
+        yield "there is only one class, so that every answer is right"
+    lost = [
+        f"{rate:g}" for rate, accuracy in zip(rates, curve[-1], strict=True) if accuracy is None
+    ]
+    if lost:
+        yield f"the weights of learning rate {', '.join(lost)} overflowed; it was left out"

@@ -1,0 +1,134 @@
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from attmask.data.source import Source
+from attmask.errors import UserError
+from attmask.evaluation import fitted as module
+from attmask.evaluation.bench import Bench
+from attmask.evaluation.classifier import LinearClassifier, accuracy
+from attmask.evaluation.datasets.labelled import Labelled, Split
+from attmask.evaluation.encoding import Reading
+from attmask.evaluation.features import Features
+from attmask.evaluation.fitted import fit_classifier
+from attmask.evaluation.linear_cached import LinearCached, train_on_features
+from attmask.evaluation.subject import Subject
+from tests.evaluation.subjects import bench_in, tiny_subject
+
+SETTINGS = LinearCached(epochs=4, batch_size=20, rates=(0.01, 0.1))
+
+
+@pytest.fixture(scope="module")
+def subject() -> Subject:
+    return tiny_subject()
+
+
+@pytest.fixture(scope="module")
+def split(scenes: Path) -> Split:
+    return Labelled().open(scenes)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return bench_in(tmp_path)
+
+
+def clouds(images: int, classes: int, *, apart: float, seed: int = 0) -> Features:
+    """Points around one centre for each class."""
+    centres = torch.randn(classes, 6, generator=torch.Generator().manual_seed(99))
+    labels = torch.arange(images) % classes
+    noise = torch.randn(images, 6, generator=torch.Generator().manual_seed(seed))
+    return Features(apart * centres[labels] + noise, labels)
+
+
+def fit(subject: Subject, train: Source, bench: Bench) -> LinearClassifier:
+    return fit_classifier(
+        subject, train, bench, reading=Reading(blocks=2), image_size=32, settings=SETTINGS
+    )
+
+
+def test_a_classifier_is_fitted_once_for_a_network_data_and_settings(
+    subject: Subject, split: Split, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = fit(subject, split.train, bench)
+    train = Mock(wraps=train_on_features)
+    monkeypatch.setattr(module, "train_on_features", train)
+    again = fit(subject, split.train, bench)
+    assert not train.called
+    assert torch.equal(again.weight, first.weight)
+    assert again.classes == first.classes == tuple(split.train.classes)
+    (file,) = (bench.cache / "classifiers").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert torch.equal(fit(subject, split.train, bench).weight, first.weight)
+    rates = [len(call.kwargs["settings"].rates) for call in train.call_args_list]
+    assert rates == [2, 1], "damaged: fitted anew"
+    fit(subject, split.train.subset(range(1, 48)), bench)
+    fit(subject, split.train, replace(bench, seed=1))
+    assert len([*(bench.cache / "classifiers").iterdir()]) == 3
+    more = replace(split.train, classes=(*split.train.classes, "zebra"))
+    assert fit(subject, more, bench).classes[-1] == "zebra"
+
+
+def test_held_out_images_choose_the_rate_and_all_images_then_train(
+    subject: Subject, split: Split, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = Mock(wraps=train_on_features)
+    monkeypatch.setattr(module, "train_on_features", train)
+    fit(subject, split.train, bench)
+    choosing, final = (call.kwargs for call in train.call_args_list)
+    learned = choosing["rows"].tolist()
+    assert split.train.labels is not None
+    held = split.train.labels[[i for i in range(48) if i not in learned]].tolist()
+    assert sorted(held) == list(range(len(split.train.classes))), "one of each class"
+    assert "rows" not in final
+
+
+@pytest.mark.parametrize("rates", [(1e-9, 0.1), (0.1, 1e-9)])
+def test_the_classifier_has_the_rate_that_is_right_most_often(
+    rates: tuple[float, float],
+    subject: Subject,
+    split: Split,
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = clouds(len(split.train), len(split.train.classes), apart=6.0)
+    monkeypatch.setattr(module, "both_ways", lambda *_: (known, None))
+    settings = LinearCached(epochs=20, batch_size=20, rates=rates)
+    fitted = fit_classifier(
+        subject, split.train, bench, reading=Reading(), image_size=32, settings=settings
+    )
+    assert accuracy(fitted, known).top1 == 100
+    assert fitted.rate == 0.1
+
+
+def test_very_few_images_are_enough_for_a_classifier(
+    subject: Subject, split: Split, bench: Bench
+) -> None:
+    fitted = fit(subject, split.train.subset([0]), bench)
+    assert fitted.weight.shape == (len(split.train.classes), 48)
+
+
+def test_images_without_labels_are_refused(subject: Subject, split: Split, bench: Bench) -> None:
+    with pytest.raises(UserError, match="have no labels"):
+        fit(subject, replace(split.train, labels=None, classes=()), bench)
+
+
+@pytest.mark.parametrize("rates", [(1e37,), (1e37, 2e37)])
+def test_rates_that_overflow_are_refused_and_nothing_is_kept(
+    rates: tuple[float, ...],
+    subject: Subject,
+    split: Split,
+    bench: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = clouds(len(split.train), len(split.train.classes), apart=1e4)
+    monkeypatch.setattr(module, "both_ways", lambda *_: (large, None))
+    settings = LinearCached(epochs=2, rates=rates)
+    with pytest.raises(UserError, match=r"keeps the weights finite; .* rates="):
+        fit_classifier(
+            subject, split.train, bench, reading=Reading(), image_size=32, settings=settings
+        )
+    assert not (bench.cache / "classifiers").exists()
