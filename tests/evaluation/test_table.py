@@ -32,29 +32,31 @@ CARDS = [
 ]
 
 
-def test_checkpoints_are_rows_and_numbers_of_tasks_are_columns() -> None:
+def test_numbers_of_tasks_are_rows_and_checkpoints_are_columns() -> None:
     grid = compare(CARDS)
-    assert grid.titles == ["checkpoint", "knn top-1", "knn top-5", "quality rank"]
-    assert grid.rows == [["high_1", "45.50", "90.12", "0.0123"], ["low|&", "40.00", "80.00", ""]]
-    headlines = compare(CARDS, only_headlines=True)
-    assert headlines.titles == ["checkpoint", "knn top-1", "quality rank"]
+    assert grid.titles == ["task", "number", "high_1", "low|&"]
+    assert grid.rows == [
+        ["knn", "top-1", "45.50", "40.00"],
+        ["knn", "top-5", "90.12", "80.00"],
+        ["quality", "rank", "0.0123", ""],
+    ]
 
 
 def test_markdown_keeps_its_columns() -> None:
     lines = as_markdown(compare(CARDS)).splitlines()
-    assert lines[1] == "| --- | ---: | ---: | ---: |"
-    assert lines[3].startswith(r"| low\|& | 40.00 |")
+    assert lines[0] == r"| task | number | high_1 | low\|& |"
+    assert lines[1] == "| --- | --- | ---: | ---: |"
+    assert lines[2] == "| knn | top-1 | 45.50 | 40.00 |"
 
 
-def test_csv_has_one_line_a_checkpoint() -> None:
-    assert as_csv(compare(CARDS)).splitlines()[1] == "high_1,45.50,90.12,0.0123"
+def test_csv_has_one_line_a_number() -> None:
+    assert as_csv(compare(CARDS)).splitlines()[1] == "knn,top-1,45.50,40.00"
 
 
 def test_latex_escapes_what_latex_would_take_for_its_own() -> None:
     text = as_latex(compare(CARDS))
-    assert r"high\_1 & 45.50" in text
-    assert r"low|\& & 40.00" in text
-    assert text.startswith("\\begin{tabular}{lrrr}\n\\toprule")
+    assert r"task & number & high\_1 & low|\& \\" in text
+    assert text.startswith("\\begin{tabular}{llrr}\n\\toprule")
 
 
 def test_a_terminal_shows_tasks_with_their_notes_and_counts() -> None:

@@ -1,4 +1,4 @@
-"""Cards side by side: one row a checkpoint, one column a number; as text, Markdown, CSV, LaTeX."""
+"""Cards side by side: one row a number, one column a checkpoint; as text, Markdown, CSV, LaTeX."""
 
 import csv
 import io
@@ -15,26 +15,26 @@ from attmask.evaluation.card import Card
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells of text under titles; the first column names the checkpoints."""
+    """Cells of text under titles; the first two columns name the task and the number."""
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
-def compare(cards: Sequence[Card], *, only_headlines: bool = False) -> Grid:
-    """One row for each checkpoint, one column for each number of each task."""
-    columns: dict[tuple[str, str], None] = {}
-    for card in cards:
-        names = [card.headline[0]] if only_headlines else list(card.numbers)
-        columns |= dict.fromkeys((card.task, name) for name in names)
+def compare(cards: Sequence[Card]) -> Grid:
+    """One row for each number of each task, one column for each checkpoint."""
+    checkpoints = list(dict.fromkeys(card.checkpoint for card in cards))
+    numbers = dict.fromkeys((card.task, name) for card in cards for name in card.numbers)
     found = {
-        (c.checkpoint, c.task, name): value for c in cards for name, value in c.numbers.items()
+        (card.checkpoint, card.task, name): value
+        for card in cards
+        for name, value in card.numbers.items()
     }
     rows = [
-        [checkpoint, *(_cell(found.get((checkpoint, task, name))) for task, name in columns)]
-        for checkpoint in dict.fromkeys(card.checkpoint for card in cards)
+        [task, name, *(_cell(found.get((checkpoint, task, name))) for checkpoint in checkpoints)]
+        for task, name in numbers
     ]
-    return Grid(["checkpoint", *(f"{task} {name}" for task, name in columns)], rows)
+    return Grid(["task", "number", *checkpoints], rows)
 
 
 def _cell(value: float | None) -> str:
@@ -47,7 +47,7 @@ def _cell(value: float | None) -> str:
 
 def as_markdown(grid: Grid) -> str:
     """A table of GitHub's kind."""
-    lines = [grid.titles, ["---", *["---:"] * (len(grid.titles) - 1)], *grid.rows]
+    lines = [grid.titles, ["---", "---", *["---:"] * (len(grid.titles) - 2)], *grid.rows]
     return "".join(
         "| " + " | ".join(c.replace("|", r"\|") for c in line) + " |\n" for line in lines
     )
@@ -71,7 +71,7 @@ def as_latex(grid: Grid) -> str:
         return " & ".join("".join(special.get(c, c) for c in cell) for cell in cells) + r" \\"
 
     lines = [
-        rf"\begin{{tabular}}{{l{'r' * (len(grid.titles) - 1)}}}",
+        rf"\begin{{tabular}}{{ll{'r' * (len(grid.titles) - 2)}}}",
         r"\toprule",
         line(grid.titles),
         r"\midrule",
