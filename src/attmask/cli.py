@@ -109,7 +109,8 @@ def build_parser() -> Parser:
         type=Path,
         action="append",
         default=[],
-        help="write the cards (.json) or the comparison (.md, .csv, .tex); may come again "
+        help="write the cards (.json), the comparison (.md, .csv, .tex) or the curves of occlusion "
+        "(.png); may come again "
         "(cards are kept in RUN/evaluations too)",
     )
     evaluate.add_argument(
@@ -247,16 +248,19 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     from attmask.api import evaluate
     from attmask.evaluation.card import write_cards, write_text
     from attmask.evaluation.catalog import split_words
+    from attmask.evaluation.occlusion import draw_cards
     from attmask.evaluation.table import FORMATS, compare, render
 
     # argparse takes an assignment between two names for one of the words.
     overrides = [word for word in parsed.words if _is_assignment(word)] + parsed.overrides
     checkpoints, tasks = split_words([w for w in parsed.words if not _is_assignment(w)])
     for file in parsed.out:
-        if file.suffix not in (".json", *FORMATS):
+        if file.suffix not in (".json", ".png", *FORMATS):
             raise UserError(
-                f"--out {file} has no known ending; use {', '.join(('.json', *FORMATS))}"
+                f"--out {file} has no known ending; use {', '.join(('.json', '.png', *FORMATS))}"
             )
+        if file.suffix == ".png" and "occlusion" not in tasks:
+            raise UserError(f"{file} would show accuracy against ratio; add the task occlusion")
         if file.is_dir() or (file.parent.exists() and not os.access(file.parent, os.W_OK)):
             raise UserError(f"cannot write {file}; choose another --out")
     cards = evaluate(
@@ -280,6 +284,8 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     for file in parsed.out:
         if file.suffix == ".json":
             write_cards(cards, file)
+        elif file.suffix == ".png":
+            draw_cards(cards, file)
         else:
             write_text(file, FORMATS[file.suffix](compare(cards)))
     return 0

@@ -19,11 +19,12 @@ from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.encoding import Reading
 from attmask.evaluation.features import crop_pixels, normalise
-from attmask.evaluation.occlusion import Occlusion, class_places, ranked_by
+from attmask.evaluation.occlusion import Occlusion, class_places, draw_cards, ranked_by
 from attmask.evaluation.reference import open_reference
 from attmask.evaluation.subject import Subject
 from attmask.hardware import Precision
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
+from tests.evaluation.test_table import CARD
 
 CPU = torch.device("cpu")
 TINY = BackboneConfig(name="vit_tiny_patch16_224", width=24, depth=2, heads=2, patch_size=8)
@@ -271,3 +272,12 @@ def test_one_test_image_will_do(
 def test_ratios_that_make_no_curve_are_refused(ratios: tuple[float, ...]) -> None:
     with pytest.raises(ValidationError):
         Occlusion(ratios=ratios)
+
+
+def test_the_curves_of_several_cards_are_one_plot(tmp_path: Path) -> None:
+    curve = {"ratios": [0.0, 0.5], "top-1": [50.0, 20.0]}
+    cards = [replace(CARD, details=curve), replace(CARD, checkpoint="b", details=curve), CARD]
+    draw_cards(cards, tmp_path / "both.png")
+    assert Image.open(tmp_path / "both.png").size[0] > 500
+    with pytest.raises(UserError, match=r"none\.png would show .*; add the task occlusion"):
+        draw_cards([CARD], tmp_path / "none.png")

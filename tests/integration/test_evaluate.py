@@ -111,6 +111,7 @@ def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: 
         (("RUN", "knn"), "the following arguments are required: --data"),
         (("RUN", "knn", "--data", "DATA", "knn.kss=3"), "did you mean knn.ks"),
         (("RUN", "knn", "--data", "DATA", "--out", "a.xls"), "has no known ending; use .json"),
+        (("RUN", "knn", "--data", "DATA", "--out", "a.png"), "add the task occlusion"),
         (("RUN", "recall-cub", "--data", "DATA"), "images.txt"),
         (("RUN", "retrieval-roxford", "--data", "DATA"), "gnd_roxford5k.pkl"),
         (("RUN", "backgrounds", "--data", "RUN"), "original"),

@@ -6,7 +6,7 @@ same pictures.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +22,7 @@ from attmask import distributed
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
+from attmask.evaluation.card import Card
 from attmask.evaluation.classifier import LinearClassifier, accuracy, fitting_reading
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CentreCrop, Encoding, Reading
@@ -172,6 +173,20 @@ def class_places(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C
             f"{source.root}, the first is {unknown[0]}; give one that was trained on these classes"
         )
     return torch.tensor([numbers.get(name, -1) for name in source.classes])
+
+
+def draw_cards(cards: Sequence[Card], file: Path) -> None:
+    """The curves of several networks in one picture."""
+    curves = {
+        card.checkpoint: list(zip(card.details["ratios"], card.details["top-1"], strict=True))
+        for card in cards
+        if "ratios" in card.details
+    }
+    if not curves:
+        raise UserError(f"{file} would show accuracy against ratio; add the task occlusion")
+    _, notes = drawn(curves, file)
+    if notes:
+        raise UserError(notes[0])
 
 
 def drawn(curves: Mapping[str, Curve], file: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
