@@ -34,7 +34,7 @@ def test_the_device_asked_for_is_taken() -> None:
 
 @pytest.mark.parametrize("absent", ["cuda:99", "xpu:99", "hpu:99"])
 def test_a_device_that_is_not_there_is_refused_with_what_to_do(absent: str) -> None:
-    with pytest.raises(UserError, match=rf"device {absent} .*use train\.device=auto or cpu"):
+    with pytest.raises(UserError, match=rf"device {absent} .*use auto or cpu"):
         choose_device(absent)
 
 

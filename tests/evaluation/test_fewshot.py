@@ -24,6 +24,7 @@ from attmask.models.backbone import BackboneConfig, build_backbone
 @pytest.fixture(scope="module")
 def subject() -> Subject:
     config = BackboneConfig(name="vit_tiny_patch16_224", width=24, depth=2, heads=2, patch_size=8)
+    torch.manual_seed(0)
     return Subject("tiny", build_backbone(config, image_size=32, channels=3), 32, DataConfig())
 
 

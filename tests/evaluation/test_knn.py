@@ -179,6 +179,7 @@ def test_what_cannot_be_measured_is_refused(
 @pytest.fixture(scope="module")
 def subject() -> Subject:
     config = BackboneConfig(name="vit_tiny_patch16_224", width=24, depth=2, heads=2, patch_size=8)
+    torch.manual_seed(0)
     return Subject("tiny", build_backbone(config, image_size=32, channels=3), 32, DataConfig())
 
 

@@ -105,6 +105,7 @@ def test_all_that_decides_the_pixels_is_in_the_description() -> None:
 
 @pytest.mark.parametrize(("size", "side"), [(32, 4), (36, 4), (30, 4), (24, 3), (3, 1)])
 def test_attention_is_read_in_the_nearest_size_the_network_takes(size: int, side: int) -> None:
+    torch.manual_seed(0)
     backbone = build_backbone(TINY, image_size=32, channels=3)
     encoding = ClsAttention(size, patch_size=8)
     images = torch.rand(2, 3, size, size)
