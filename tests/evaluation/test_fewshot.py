@@ -4,11 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from attmask.assign import assigned, with_values
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.labelled import Labelled, Split
@@ -17,21 +15,6 @@ from attmask.evaluation.features import Features
 from attmask.evaluation.fewshot import FewShot
 from attmask.evaluation.knn import knn_accuracy
 from attmask.evaluation.subject import Subject
-from attmask.hardware import Precision
-from attmask.models.backbone import BackboneConfig, build_backbone
-
-
-@pytest.fixture(scope="module")
-def subject() -> Subject:
-    config = BackboneConfig(name="vit_tiny_patch16_224", width=24, depth=2, heads=2, patch_size=8)
-    torch.manual_seed(0)
-    return Subject("tiny", build_backbone(config, image_size=32, channels=3), 32, DataConfig())
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    cpu = torch.device("cpu")
-    return Bench(cpu, Precision.choose("fp32", cpu), tmp_path / "cache")
 
 
 def pictures(folder: Path, train: dict[str, int], val: dict[str, int]) -> Split:

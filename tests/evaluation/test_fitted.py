@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -10,30 +9,14 @@ from attmask.errors import UserError
 from attmask.evaluation import fitted as module
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.classifier import LinearClassifier, accuracy
-from attmask.evaluation.datasets.labelled import Labelled, Split
+from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import Reading
 from attmask.evaluation.features import Features
 from attmask.evaluation.fitted import fit_classifier
 from attmask.evaluation.linear_cached import LinearCached, train_on_features
 from attmask.evaluation.subject import Subject
-from tests.evaluation.subjects import bench_in, tiny_subject
 
 SETTINGS = LinearCached(epochs=4, batch_size=20, rates=(0.01, 0.1))
-
-
-@pytest.fixture(scope="module")
-def subject() -> Subject:
-    return tiny_subject()
-
-
-@pytest.fixture(scope="module")
-def split(scenes: Path) -> Split:
-    return Labelled().open(scenes)
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return bench_in(tmp_path)
 
 
 def clouds(images: int, classes: int, *, apart: float, seed: int = 0) -> Features:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier
 from torch.nn import functional
 
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation import neighbours
 from attmask.evaluation.bench import Bench
@@ -22,8 +21,6 @@ from attmask.evaluation.knn import (
     knn_accuracy,
 )
 from attmask.evaluation.subject import Subject
-from attmask.hardware import Precision
-from attmask.models.backbone import BackboneConfig, build_backbone
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "knn.npz"
 
@@ -174,19 +171,6 @@ def test_what_cannot_be_measured_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=says):
         knn_accuracy(bank, random_features(4, 2, 1), k=k, temperature=temperature, classes=classes)
-
-
-@pytest.fixture(scope="module")
-def subject() -> Subject:
-    config = BackboneConfig(name="vit_tiny_patch16_224", width=24, depth=2, heads=2, patch_size=8)
-    torch.manual_seed(0)
-    return Subject("tiny", build_backbone(config, image_size=32, channels=3), 32, DataConfig())
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    cpu = torch.device("cpu")
-    return Bench(cpu, Precision.choose("fp32", cpu), tmp_path / "cache")
 
 
 @pytest.mark.parametrize("reading", [Reading(), Reading(token="gap", blocks=2)])

@@ -36,19 +36,9 @@ from attmask.evaluation.linear import (
 from attmask.evaluation.probe import Batch
 from attmask.evaluation.subject import Subject
 from attmask.randomness import uniform
-from tests.evaluation.subjects import bench_in, tiny_subject
+from tests.evaluation.subjects import bench_in
 
 SETTINGS = Linear(epochs=3, batch_size=20, rates=(0.01, 0.1), reading=Reading(blocks=2))
-
-
-@pytest.fixture(scope="module")
-def subject() -> Subject:
-    return tiny_subject()
-
-
-@pytest.fixture(scope="module")
-def split(scenes: Path) -> Split:
-    return Labelled().open(scenes)
 
 
 @pytest.fixture

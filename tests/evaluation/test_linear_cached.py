@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from attmask.data.source import Source
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.classifier import LinearClassifier, accuracy
-from attmask.evaluation.datasets.labelled import Labelled, Split
+from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import Features
 from attmask.evaluation.linear_cached import (
@@ -19,24 +19,9 @@ from attmask.evaluation.linear_cached import (
     train_on_features,
 )
 from attmask.evaluation.subject import Subject
-from tests.evaluation.subjects import CPU, bench_in, tiny_subject
+from tests.evaluation.subjects import CPU
 
 SETTINGS = LinearCached(epochs=4, batch_size=20, rates=(0.01, 0.1))
-
-
-@pytest.fixture(scope="module")
-def subject() -> Subject:
-    return tiny_subject()
-
-
-@pytest.fixture(scope="module")
-def split(scenes: Path) -> Split:
-    return Labelled().open(scenes)
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return bench_in(tmp_path)
 
 
 def clouds(images: int, classes: int, *, apart: float, seed: int = 0) -> Features:

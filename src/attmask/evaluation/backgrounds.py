@@ -6,26 +6,25 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Int
-from pydantic import PositiveFloat
 from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.classifier import LinearClassifier, fitting_reading
 from attmask.evaluation.datasets.backgrounds import KINDS, MAPPING, ChangedBackgrounds
-from attmask.evaluation.encoding import CentreCrop, Encoding, Reading
+from attmask.evaluation.encoding import CentreCrop, Encoding
 from attmask.evaluation.features import Features
-from attmask.evaluation.fitted import fit_classifier
+from attmask.evaluation.fitted import Fitting, fit_classifier
 from attmask.evaluation.linear_cached import LinearCached
 from attmask.evaluation.published import AsPublished, common_side, whole_patches
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
-from attmask.settings import Config, setting
+from attmask.settings import setting
 
 _ROWS_AT_ONCE = 4096
 
 
-class BackgroundReliance(Config):
+class BackgroundReliance(Fitting):
     """Accuracy on objects whose background was kept, changed or taken away."""
 
     classifier: Path | None = setting(
@@ -36,17 +35,6 @@ class BackgroundReliance(Config):
     )
     resize: bool = setting(
         False, "whether images are resized and cropped as in other tasks", paper="false"
-    )
-    epochs: int = setting(50, "passes to fit a classifier where none is given", ge=1)
-    rates: tuple[PositiveFloat, ...] = setting(
-        LinearCached().rates,
-        "learning rates to fit a classifier with; training images held out choose one",
-        min_length=1,
-    )
-    reading: Reading = setting(
-        Reading(blocks=4),
-        "what a fitted classifier reads of the network",
-        paper="[CLS] of the last 4 blocks",
     )
     image_size: int | None = setting(
         None,

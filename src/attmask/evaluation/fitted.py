@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from pydantic import PositiveFloat
 
 from attmask import distributed
 from attmask.data.source import Source
@@ -19,6 +20,7 @@ from attmask.evaluation.linear_cached import LinearCached, both_ways, train_on_f
 from attmask.evaluation.probe import choose, overflowed
 from attmask.evaluation.probe_report import keep_classifier
 from attmask.evaluation.subject import Subject
+from attmask.settings import Config, setting
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,22 @@ log = logging.getLogger(__name__)
 # versions of the tasks in catalog.py that use them must be raised with it.
 _VERSION = 1
 _HELD_OUT = 0.1  # of each class: they tell the learning rates apart where no test image may
+
+
+class Fitting(Config):
+    """How a classifier is fitted for a protocol that is given none."""
+
+    epochs: int = setting(50, "passes to fit a classifier where none is given", ge=1)
+    rates: tuple[PositiveFloat, ...] = setting(
+        LinearCached().rates,
+        "learning rates to fit a classifier with; training images held out choose one",
+        min_length=1,
+    )
+    reading: Reading = setting(
+        Reading(blocks=4),
+        "what a fitted classifier reads of the network",
+        paper="[CLS] of the last 4 blocks",
+    )
 
 
 def fit_classifier(

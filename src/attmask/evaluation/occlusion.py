@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 import torch
 from jaxtyping import Int, UInt16
-from pydantic import Field, PositiveFloat, field_validator
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from attmask import distributed
@@ -25,9 +25,9 @@ from attmask.evaluation.bench import Bench
 from attmask.evaluation.card import Card
 from attmask.evaluation.classifier import LinearClassifier, accuracy, fitting_reading
 from attmask.evaluation.datasets.labelled import Split
-from attmask.evaluation.encoding import CentreCrop, Encoding, Reading
+from attmask.evaluation.encoding import CentreCrop, Encoding
 from attmask.evaluation.features import Features
-from attmask.evaluation.fitted import fit_classifier
+from attmask.evaluation.fitted import Fitting, fit_classifier
 from attmask.evaluation.knn import Accuracy
 from attmask.evaluation.linear_cached import LinearCached
 from attmask.evaluation.occluded import ClsAttention, Occluded, attention_ranks
@@ -35,12 +35,12 @@ from attmask.evaluation.plot import Curve, draw_curves
 from attmask.evaluation.reference import open_reference
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
-from attmask.settings import Config, setting
+from attmask.settings import setting
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class Occlusion(Config):
+class Occlusion(Fitting):
     """A linear classifier on pictures whose most attended patches are black."""
 
     ratios: tuple[Share, ...] = setting(
@@ -58,17 +58,6 @@ class Occlusion(Config):
         None,
         "file that the task linear wrote (null: fitted on features of whole training images)",
         paper="the linear probe",
-    )
-    epochs: int = setting(50, "passes to fit a classifier where none is given", ge=1)
-    rates: tuple[PositiveFloat, ...] = setting(
-        LinearCached().rates,
-        "learning rates to fit a classifier with; training images held out choose one",
-        min_length=1,
-    )
-    reading: Reading = setting(
-        Reading(blocks=4),
-        "what a fitted classifier reads of the network",
-        paper="[CLS] of the last 4 blocks",
     )
     image_size: int | None = setting(
         None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
