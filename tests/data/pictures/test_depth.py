@@ -68,6 +68,13 @@ def test_other_numbers_go_from_their_least_to_their_greatest(
         assert (pixels.min(), pixels.max()) == (0, 255)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_smallest_and_the_widest_range_are_stretched_alike(dtype: type) -> None:
+    least, most = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    assert bytes_of(row(-least, 0, dtype=dtype)) == [0, 255]
+    assert bytes_of(row(-most, 0, most, dtype=dtype)) == [0, 128, 255]
+
+
 def test_an_even_picture_of_numbers_without_a_range_is_black() -> None:
     assert bytes_of(row(7, 7, dtype=np.int32)) == [0, 0]
 

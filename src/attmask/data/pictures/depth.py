@@ -48,6 +48,8 @@ def _by_range(values: Shaped[np.ndarray, "H W C"]) -> UInt8[np.ndarray, "H W C"]
         least, greatest = 0.0, 1.0
     if least == greatest:
         return np.zeros(values.shape, np.uint8)
-    # In double precision, with the range halved: the distance of two float64 may be infinite.
-    share = (values / 2 - least / 2) / (greatest / 2 - least / 2)
+    # In double precision. The distance of two numbers may be infinite, so it is halved; but half
+    # of the least there are is nothing.
+    half = 0.5 if np.isinf(greatest - least) else 1.0
+    share = (values.astype(np.float64) * half - least * half) / (greatest * half - least * half)
     return np.rint(share * 255).astype(np.uint8)
