@@ -70,7 +70,8 @@ def test_other_numbers_go_from_their_least_to_their_greatest(
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_smallest_and_the_widest_range_are_stretched_alike(dtype: type) -> None:
-    least, most = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    limits = np.finfo(dtype)
+    least, most = float(limits.smallest_subnormal), float(limits.max)
     assert bytes_of(row(-least, 0, dtype=dtype)) == [0, 255]
     assert bytes_of(row(-most, 0, most, dtype=dtype)) == [0, 128, 255]
 
