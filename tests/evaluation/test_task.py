@@ -1,0 +1,25 @@
+from pathlib import Path
+
+import pytest
+
+from attmask.evaluation.catalog import TASKS
+from attmask.evaluation.datasets.labelled import Labelled
+from attmask.evaluation.task import Data, DataSet, Measures, Procedure, Task
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
+def test_every_task_has_a_protocol_that_measures_and_a_data_set_that_opens(task: object) -> None:
+    assert isinstance(task, Task)
+    assert isinstance(task.protocol, Procedure)
+    assert isinstance(task.dataset, DataSet)
+
+
+def test_an_opened_data_set_names_its_sources(scenes: Path) -> None:
+    opened = Labelled().open(scenes)
+    assert isinstance(opened, Data)
+    assert not isinstance(object(), Data)
+
+
+def test_measures_are_numbers_and_need_nothing_else() -> None:
+    measures = Measures({"top-1": 50.0})
+    assert (measures.notes, measures.details, measures.files) == ((), {}, ())
