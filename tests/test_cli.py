@@ -108,6 +108,34 @@ def test_overrides_may_stand_between_and_after_options() -> None:
     assert parsed.data == Path("data")
 
 
+def test_overrides_may_stand_before_the_data_and_beside_options_with_an_equals_sign() -> None:
+    parsed = parse(["pretrain", "seed=3", "small"])
+    assert (parsed.data, parsed.overrides) == (Path("small"), ["seed=3"])
+    parsed = parse(["evaluate", "run", "knn.ks=[5]", "knn", "--data", "knn=images", "--seed=2"])
+    assert (parsed.words, parsed.overrides) == (["run", "knn"], ["knn.ks=[5]"])
+    assert (parsed.data, parsed.seed) == (["knn=images"], 2)
+
+
+def test_a_path_that_exists_is_no_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lr=3").mkdir()
+    parsed = parse(["pretrain", "lr=3", "seed=1"])
+    assert (parsed.data, parsed.overrides) == (Path("lr=3"), ["seed=1"])
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_the_letters_gets_question_marks(encoding: str) -> None:
+    process = subprocess.run(
+        [*COMMAND, "recipes"],
+        env={**environment(), "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    assert process.stderr == b""
+    assert b"\ntiny                    ? 2.50 " in process.stdout
+
+
 def test_without_out_a_run_goes_to_runs_by_data_and_recipe(
     scenes: Path,
     tmp_path: Path,

@@ -76,7 +76,7 @@ def test_an_unknown_setting_is_answered_with_the_nearest(assignment: str, wanted
         (["seed=x"], "seed=x: should be a valid integer"),
         (["seed=-1"], "seed=-1: should be greater than or equal to 0"),
         (["masking.ratio=[0.1"], "'masking.ratio=[0.1' is not YAML"),
-        (["masking.ratio=0.3"], "masking.ratio=0.3: should be a valid list"),
+        (["masking.ratio=0.3"], "masking.ratio=0.3: wanted 2 values"),
         (["masking.strategy=hihg"], "masking.strategy=hihg: should be 'high', 'low', 'hint'"),
         (["optim.clip=none"], "(nothing is written null)"),
         (["train.device=gpu"], "train.device: 'gpu' is no device; use auto, cpu, cuda or cuda:1"),

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
@@ -76,6 +76,8 @@ def checked(model: type[_Checked], values: object, origin: str) -> _Checked:
                 shown, reason = key, str(error["ctx"]["error"])
             elif error["type"] == "extra_forbidden":
                 shown, reason = "", unknown("setting", key, [name for name, _ in fields_of(model)])
+            elif error["type"] in _WRONG_LENGTH and (wanted := _wanted_values(model, key)):
+                reason = wanted
             else:
                 reason = error["msg"].replace("Input should", "should").replace("tuple", "list")
                 reason = re.sub(r"a valid dictionary.*", "a group of settings", reason)
@@ -84,6 +86,20 @@ def checked(model: type[_Checked], values: object, origin: str) -> _Checked:
             problems.setdefault(shown, []).append(reason)
         lines = [": ".join(filter(None, [k, " or ".join(v)])) for k, v in problems.items()]
         raise UserError(origin + "; ".join(lines)) from None
+
+
+_WRONG_LENGTH = ("missing", "too_long", "tuple_type")
+
+
+def _wanted_values(model: type[Config], key: str) -> str | None:
+    """How many values a setting such as [a, b] takes; None where their number is free."""
+    field = dict(fields_of(model)).get(key)
+    if field is None or get_origin(field.annotation) is not tuple:
+        return None
+    inner = get_args(field.annotation)
+    if ... in inner:
+        return None
+    return f"wanted {len(inner)} values, e.g. {text_of(list(field.default))}"
 
 
 def with_values(config: _Checked, pairs: Iterable[tuple[str, Any]], origin: str = "") -> _Checked:

@@ -2,13 +2,16 @@
 
 import argparse
 import difflib
+import io
 import json
 import logging
 import os
+import re
 import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,6 +19,17 @@ from attmask import __version__
 from attmask.errors import UserError
 
 INTERRUPTED = 130
+_FLAGS = ("--help", "--version", "--json")  # the options without a value
+_EVALUATE_OPTIONS = (
+    "data",
+    "out",
+    "cache",
+    "device",
+    "precision",
+    "batch_size",
+    "workers",
+    "seed",
+)
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,10 +41,14 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
         choices = [str(choice) for choice in action.choices or ()]
-        if choices and value not in choices:
-            near = difflib.get_close_matches(str(value), choices, n=1)
-            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
-            raise argparse.ArgumentError(None, f"there is no command {value}; {advice}")
+        if not choices or value in choices:
+            return
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        if action.option_strings:
+            wanted = f"{', '.join(choices[:-1])} or {choices[-1]}"
+            raise argparse.ArgumentError(None, f"{action.option_strings[0]} {value}: use {wanted}")
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
+        raise argparse.ArgumentError(None, f"there is no command {value}; {advice}")
 
 
 def build_parser() -> Parser:
@@ -183,16 +201,34 @@ def _at_least(least: int) -> Callable[[str], int]:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command, its arguments and overrides (which argparse would not take after options)."""
     parser = build_parser()
-    parsed, rest = parser.parse_known_args(arguments)
-    strange = [word for word in rest if word.startswith("-") or "=" not in word]
-    if strange or (rest and not hasattr(parsed, "overrides")):
-        parser.error(f"unknown argument {(strange or rest)[0]}")
-    parsed.overrides = rest
+    words, overrides = _without_overrides(sys.argv[1:] if arguments is None else arguments)
+    parsed, rest = parser.parse_known_args(words)
+    if rest or (overrides and not hasattr(parsed, "overrides")):
+        parser.error(f"unknown argument {(rest or overrides)[0]}")
+    parsed.overrides = overrides
     return parsed
+
+
+def _without_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of a command line, and apart from them its overrides, wherever these stand.
+
+    A word behind an option is the option's value (`--data knn=DIR`), and a path that exists is a
+    path, whatever it is called.
+    """
+    words: list[str] = []
+    overrides: list[str] = []
+    for before, word in pairwise(["", *arguments]):
+        is_value = before.startswith("--") and before not in _FLAGS and "=" not in before
+        if not is_value and _is_assignment(word) and not Path(word).exists():
+            overrides.append(word)
+        else:
+            words.append(word)
+    return words, overrides
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; exit status 0, or 1 with one line for what the user can mend."""
+    _print_anywhere()
     parsed = parse(arguments)
     _show_log()
     run: Callable[[argparse.Namespace], int] = parsed.run
@@ -207,6 +243,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _print_anywhere() -> None:
+    """A terminal or a pipe that has no letter for a sign gets a question mark instead."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def _show_log() -> None:
@@ -251,9 +293,8 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     from attmask.evaluation.occlusion import draw_cards
     from attmask.evaluation.table import FORMATS, compare, render
 
-    # argparse takes an assignment between two names for one of the words.
-    overrides = [word for word in parsed.words if _is_assignment(word)] + parsed.overrides
-    checkpoints, tasks = split_words([w for w in parsed.words if not _is_assignment(w)])
+    checkpoints, tasks = split_words(parsed.words)
+    _refuse_options_as_overrides(parsed, tasks)
     for file in parsed.out:
         if file.suffix not in (".json", ".png", *FORMATS):
             raise UserError(
@@ -267,7 +308,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
         checkpoints,
         tasks,
         data=_places(parsed.data, tasks),
-        overrides=overrides,
+        overrides=parsed.overrides,
         cache=parsed.cache,
         device=parsed.device,
         precision=parsed.precision,
@@ -277,24 +318,36 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     )
     if not distributed.launched_main():
         return 0
-    if parsed.json:
-        print(json.dumps([card.to_dict() for card in cards], indent=2))
-    else:
-        print(render(cards, width=shutil.get_terminal_size((100, 24)).columns), end="")
-    for file in parsed.out:
+    for file in parsed.out:  # first: whatever happens to the terminal, the files are there
         if file.suffix == ".json":
             write_cards(cards, file)
         elif file.suffix == ".png":
             draw_cards(cards, file)
         else:
             write_text(file, FORMATS[file.suffix](compare(cards)))
+    if parsed.json:
+        print(json.dumps([card.to_dict() for card in cards], indent=2))
+    else:
+        print(render(cards, width=shutil.get_terminal_size((100, 24)).columns), end="")
     return 0
+
+
+def _refuse_options_as_overrides(parsed: argparse.Namespace, tasks: Sequence[str]) -> None:
+    """`seed=5` is no setting of a task but an option of the command: say how it is written."""
+    from attmask.evaluation.catalog import find_tasks, settings_of
+
+    settings = {line.key for task in find_tasks(tasks) for line in settings_of(task)}
+    for override in parsed.overrides:
+        name, _, value = override.partition("=")
+        if name in _EVALUATE_OPTIONS and name not in settings:
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{name} is an option of attmask evaluate; use {option} {value}")
 
 
 def _is_assignment(word: str) -> bool:
     """Whether a word is key=value and not a path with an equals sign in it."""
     key, equals, _ = word.partition("=")
-    return bool(equals) and key.replace(".", "").replace("_", "").replace("-", "").isalnum()
+    return bool(equals) and re.fullmatch(r"\w[\w.-]*", key) is not None
 
 
 def _places(given: Sequence[str], tasks: Sequence[str]) -> dict[str, Path]:

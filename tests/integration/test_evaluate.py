@@ -55,6 +55,24 @@ def test_two_networks_by_several_tasks_are_one_table_in_every_format(
     assert any((run / "features").iterdir())
 
 
+def test_files_are_written_before_anything_is_printed(
+    run: Path, scenes: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "table.md"
+    words = ["evaluate", run, "knn", "--data", scenes, "--workers", "0", "--out", file]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "attmask", *map(str, words)],
+        env={**environment(), "PYTHONIOENCODING": "ascii"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()  # nobody reads what it prints
+    _, err = process.communicate(timeout=120)
+    assert b"Traceback" not in err
+    assert file.read_text().startswith("| task | number | run |")
+
+
 def test_the_function_gives_what_the_command_prints(
     run: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

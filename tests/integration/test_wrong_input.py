@@ -75,6 +75,9 @@ def pretrain(capsys: pytest.CaptureFixture[str], data: Path, out: Path, *overrid
             "data.channels=0",
             "data.channels: images with 0 channels are impossible; use 3, 1 or more",
         ),
+        ("masking.ratio=[0.5]", "masking.ratio=[0.5]: wanted 2 values, e.g. [0.1, 0.5]"),
+        ("masking.ratio=0.5", "masking.ratio=0.5: wanted 2 values, e.g. [0.1, 0.5]"),
+        ("masking.ratio=[0.1,0.2,0.3]", "masking.ratio=[0.1, 0.2, 0.3]: wanted 2 values, e.g."),
         (
             "train.batch_size=100",
             "48 images are fewer than one batch of 100; "
@@ -117,6 +120,10 @@ def test_an_unknown_recipe_is_answered_with_a_near_one(
         (["pretrain", "x", "--ouy", "y"], "unknown argument --ouy"),
         (["pretrain", "x", "stray"], "unknown argument stray"),
         (["recipes", "a=b"], "unknown argument a=b"),
+        (
+            ["evaluate", "x", "knn", "--data", "d", "--precision", "fp64"],
+            "--precision fp64: use auto, bf16, fp16 or fp32",
+        ),
         (["pretrain"], "the following arguments are required: DATA"),
         ([], "the following arguments are required: COMMAND"),
     ],
@@ -127,6 +134,13 @@ def test_a_wrong_command_line_says_where_help_is(
     said = complaint(capsys, *arguments)
     assert said.startswith(line)
     assert "--help" in said
+
+
+def test_an_option_that_is_written_as_a_setting_is_shown_as_an_option(
+    scenes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = complaint(capsys, "evaluate", "run", "knn", "--data", scenes, "seed=5")
+    assert said == "seed is an option of attmask evaluate; use --seed 5"
 
 
 # What the images are

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import timm
@@ -15,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from attmask.errors import UserError
 from attmask.models.blocks import BRANCHES, Chosen, cls_attention, run_block, run_block_for
 from attmask.models.positions import Grid, Resize, resize_positions
+from attmask.models.pretrained import create_pretrained
 from attmask.settings import Config, setting
 
 _ADVICE = "use one of timm's vit_* or deit_* networks, e.g. vit_small_patch16_224"
@@ -279,9 +281,11 @@ def build_backbone(
     if config.width is not None and config.heads is not None and config.width % config.heads:
         raise UserError(f"width {config.width} is not a multiple of {config.heads} heads")
     try:
-        vit = timm.create_model(
+        create = timm.create_model
+        if config.pretrained:
+            create = partial(create_pretrained, instead="set backbone.pretrained=false")
+        vit = create(
             config.name,
-            pretrained=config.pretrained,
             img_size=image_size,
             patch_size=config.patch,
             in_chans=channels,
@@ -289,7 +293,7 @@ def build_backbone(
             global_pool="token",
             **{name: value for name, value in asked.items() if value is not None},
         )
-    except (AssertionError, TypeError, RuntimeError, OSError) as error:  # timm's ways to say no
+    except (AssertionError, TypeError, RuntimeError) as error:  # timm's ways to say no
         why = next(iter(str(error).splitlines()), "no class token")
         raise UserError(f"timm cannot build {config.name} as asked ({why}); {_ADVICE}") from error
     _check_supported(vit)
