@@ -16,7 +16,7 @@ from attmask.config import override
 from attmask.errors import UserError
 from attmask.monitor import read_metrics
 from attmask.recipe import load_recipe
-from attmask.train import build_distiller
+from attmask.networks import build_distiller
 from tests.runs import SHORT, environment, last_checkpoint, same_tensors
 
 

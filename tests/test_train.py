@@ -20,7 +20,8 @@ from attmask.models.network import Network
 from attmask.optim import OptimConfig, build_optimizer
 from attmask.recipe import load_recipe
 from attmask.schedules import Now, ScheduleConfig, Schedules
-from attmask.train import build_distiller, train_step
+from attmask.networks import build_distiller
+from attmask.train import train_step
 from tests.reference import BACKBONE, HEAD, IMAGE_SIZE, arrays, our_name, tensors, weights
 from tests.runs import SHORT
 

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attmask.api import evaluate, inspect, load_backbone, pretrain
+    from attmask.api import evaluate, inspect, load_backbone, pretrain, transform
     from attmask.masking import Block, High, Hint, Low, Masker, Nothing, Random
 
 __version__ = "0.1.0"
@@ -21,9 +21,12 @@ __all__ = [
     "inspect",
     "load_backbone",
     "pretrain",
+    "transform",
 ]
 
-_HOME = dict.fromkeys(("evaluate", "inspect", "load_backbone", "pretrain"), "attmask.api")
+_HOME = dict.fromkeys(
+    ("evaluate", "inspect", "load_backbone", "pretrain", "transform"), "attmask.api"
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """The same things as on the command line, as functions."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,14 +19,15 @@ from attmask.evaluation.cache import default_cache
 from attmask.evaluation.card import Card
 from attmask.evaluation.catalog import find_tasks
 from attmask.evaluation.evaluate import measure_all
+from attmask.evaluation.loading import load_subject, names_of
+from attmask.evaluation.needs import check_crop
 from attmask.evaluation.online import OnlineEvaluation
-from attmask.evaluation.reference import TIMM
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Task
+from attmask.evaluation.transform import Transform
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.models.backbone import Backbone
 from attmask.recipe import load_recipe
-from attmask.subjects import load_run, load_subject, names_of
 from attmask.train import Outcome, Trainer
 
 log = logging.getLogger(__name__)
@@ -107,16 +108,14 @@ def evaluate(
     """Measure frozen backbones by tasks, named as in `attmask tasks` or your own; one card each.
 
     A checkpoint is a run, one of its step-... folders, a file of weights, or `timm:NAME`; with
-    `@student` or `@untrained` behind a run, its student or its network before training. `data` is
-    where the images are, or a mapping from task to place.
+    `@student` or `@untrained` behind a run, its student or its network before training; with
+    `@positions=size` or `@heads=12` behind a file, what the file does not tell. `data` is where the
+    images are, or a mapping from task to place. All needs are checked before the first measurement;
+    if one fails all the same, `UnfinishedError` is raised at the end with the cards of the others.
     """
     named = [checkpoints] if isinstance(checkpoints, str | Path) else list(checkpoints)
     if not named:
         raise UserError("no checkpoint was given; give a run, a file of weights or timm:NAME")
-    for name in map(str, named):
-        run = name.rpartition("@")[0] or name
-        if not (name.startswith(TIMM) or Path(name).exists() or Path(run).exists()):
-            load_subject(name)  # says what is wrong before hours are spent on the others
     chosen = find_tasks(
         [tasks] if isinstance(tasks, str | Task) else tasks, _assignments(overrides)
     )
@@ -133,11 +132,26 @@ def evaluate(
             seed=seed,
             known=Known(),
         )
-        subjects = (
-            load_subject(name, shown) for name, shown in zip(named, names_of(named), strict=True)
-        )
-        benches = ((s, made(cache=_cache_of(s, cache))) for s in subjects)
-        return measure_all(chosen, benches, places)
+        networks = Networks(named, lambda s: made(cache=_cache_of(s, cache)))
+        return measure_all(chosen, networks, places)
+
+
+class Networks:
+    """The networks of several checkpoints, each loaded when its turn comes and then let go."""
+
+    def __init__(
+        self, named: Sequence[str | Path], bench_for: Callable[[Subject], Bench]
+    ) -> None:
+        self.named, self.bench_for = named, bench_for
+        self._only: Subject | None = None
+
+    def __iter__(self) -> Iterator[tuple[Subject, Bench]]:
+        """Load them once more, unless there is only one."""
+        for name, shown in zip(self.named, names_of(self.named), strict=True):
+            subject = self._only or load_subject(name, shown)
+            if len(self.named) == 1:
+                self._only = subject
+            yield subject, self.bench_for(subject)
 
 
 def _place(data: str | Path | Mapping[str, str | Path], task: str) -> Path:
@@ -155,16 +169,27 @@ def _cache_of(subject: Subject, asked: str | Path | None) -> Path:
 
 
 def load_backbone(
-    path: str | Path, *, network: Literal["teacher", "student"] = "teacher"
+    path: str | Path, *, network: Literal["teacher", "student", "untrained"] = "teacher"
 ) -> Backbone:
     """The backbone of a run or of one of its checkpoints, ready to use; by default the teacher's.
 
-    Also that of a file of weights (timm's, DINO's, iBOT's names) or of `timm:NAME`. `.vit` of what
-    is returned is a plain timm network.
+    `path` may be anything that `evaluate` takes: also `RUN@student` or `RUN@untrained`, a file of
+    weights (timm's, DINO's, iBOT's names) or `timm:NAME`. `.vit` of what is returned is a plain
+    timm network.
     """
-    if network == "student":
-        return load_run(Path(path), "student").backbone
-    return load_subject(path).backbone
+    return load_subject(path if network == "teacher" else f"{path}@{network}").backbone
+
+
+def transform(checkpoint: str | Path, *, image_size: int | None = None) -> Transform:
+    """The preprocessing of a checkpoint: a picture becomes what `evaluate` shows the network.
+
+    `checkpoint` is anything that `load_backbone` takes; `image_size` is the side of the centre
+    crop (by default the network's own). Call what is returned with a path, a PIL image or an
+    array H x W x C, and stack the results to a batch.
+    """
+    subject = load_subject(checkpoint)
+    check_crop(subject, image_size)
+    return Transform(image_size or subject.image_size, subject.data)
 
 
 def _assignments(overrides: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:

@@ -290,6 +290,7 @@ def _evaluate(parsed: argparse.Namespace) -> int:
     from attmask.api import evaluate
     from attmask.evaluation.card import write_cards, write_text
     from attmask.evaluation.catalog import split_words
+    from attmask.evaluation.evaluate import UnfinishedError
     from attmask.evaluation.occlusion import draw_cards
     from attmask.evaluation.table import FORMATS, compare, render
 
@@ -304,32 +305,38 @@ def _evaluate(parsed: argparse.Namespace) -> int:
             raise UserError(f"{file} would show accuracy against ratio; add the task occlusion")
         if file.is_dir() or (file.parent.exists() and not os.access(file.parent, os.W_OK)):
             raise UserError(f"cannot write {file}; choose another --out")
-    cards = evaluate(
-        checkpoints,
-        tasks,
-        data=_places(parsed.data, tasks),
-        overrides=parsed.overrides,
-        cache=parsed.cache,
-        device=parsed.device,
-        precision=parsed.precision,
-        batch_size=parsed.batch_size,
-        workers=parsed.workers,
-        seed=parsed.seed,
-    )
+    failures: list[str] = []
+    try:
+        cards = evaluate(
+            checkpoints,
+            tasks,
+            data=_places(parsed.data, tasks),
+            overrides=parsed.overrides,
+            cache=parsed.cache,
+            device=parsed.device,
+            precision=parsed.precision,
+            batch_size=parsed.batch_size,
+            workers=parsed.workers,
+            seed=parsed.seed,
+        )
+    except UnfinishedError as fault:
+        cards, failures = fault.cards, fault.failures
     if not distributed.launched_main():
-        return 0
+        return 1 if failures else 0
     for file in parsed.out:  # first: whatever happens to the terminal, the files are there
         if file.suffix == ".json":
             write_cards(cards, file)
-        elif file.suffix == ".png":
-            draw_cards(cards, file)
-        else:
+        elif file.suffix != ".png":
             write_text(file, FORMATS[file.suffix](compare(cards)))
+        elif any(card.task == "occlusion" for card in cards):
+            draw_cards(cards, file)
     if parsed.json:
         print(json.dumps([card.to_dict() for card in cards], indent=2))
     else:
         print(render(cards, width=shutil.get_terminal_size((100, 24)).columns), end="")
-    return 0
+    for failure in failures:
+        print(f"attmask: {failure}", file=sys.stderr)
+    return 1 if failures else 0
 
 
 def _refuse_options_as_overrides(parsed: argparse.Namespace, tasks: Sequence[str]) -> None:

@@ -23,9 +23,9 @@ from attmask.distill import Distiller, Losses
 from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.interrupt import stop_signals
-from attmask.models.backbone import Backbone, build_backbone
-from attmask.models.network import Network
+from attmask.models.backbone import Backbone
 from attmask.monitor import Monitor, Pace, read_metrics
+from attmask.networks import build_distiller
 from attmask.optim import (
     build_optimizer,
     clip_each_parameter_,
@@ -90,23 +90,6 @@ def train_step(
     distiller.update_teacher_(now.momentum)
     distiller.update_centres_()
     return losses
-
-
-def build_distiller(config: PretrainConfig) -> Distiller:
-    """Student and teacher with the initial weights of the config's seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        backbone = build_backbone(
-            config.backbone,
-            image_size=config.views.global_size,
-            channels=config.data.channels,
-            layer=config.masking.layer,
-        )
-        student = Network(backbone, config.head)
-    masker = config.masking.build(config.seed)
-    return Distiller(
-        student, masker, config.loss, drop_path=config.backbone.drop_path, seed=config.seed
-    )
 
 
 def _subset(source: Source, data: DataConfig) -> Source:

@@ -13,7 +13,7 @@ from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.encoding import CentreCrop
 from attmask.evaluation.features import Features
 from attmask.evaluation.fewshot import FewShot
-from attmask.evaluation.knn import knn_accuracy
+from attmask.evaluation.knn import IDLE_CLASSES, knn_accuracy
 from attmask.evaluation.subject import Subject
 
 
@@ -69,7 +69,22 @@ def test_mean_and_deviation_are_those_of_subsets_picked_by_hand(
         assert measures.numbers[name] == pytest.approx(np.mean(expected))
         assert measures.numbers[f"{name}, deviation"] == pytest.approx(statistics.stdev(expected))
         assert measures.details[name]["top-1"] == expected
-    assert measures.notes == ("8 shots: from 3 of 5 subsets, because a has 25 images",)
+    assert measures.notes == (
+        "8 shots: from 3 of 5 subsets, because a has 25 images",
+        IDLE_CLASSES,
+    )
+
+
+def test_top_5_is_not_reported_of_one_shot_where_one_image_votes(
+    tmp_path: Path, subject: Subject, bench: Bench
+) -> None:
+    data = pictures(tmp_path, {"a": 25, "b": 27, "c": 31}, {"a": 9, "b": 8, "c": 10})
+    details = FewShot(shots=(1, 5)).measure(subject, data, bench).details
+    assert "top-5" not in details["1 shot"]
+    assert len(details["5 shots"]["top-5"]) == 5
+    assert details["k"] == {"1 shot": 1, "5 shots": 15}
+    alone = FewShot(shots=(1,)).measure(subject, data, bench)
+    assert IDLE_CLASSES not in alone.notes
 
 
 def test_what_is_too_few_is_said(tmp_path: Path, subject: Subject, bench: Bench) -> None:
@@ -83,6 +98,7 @@ def test_what_is_too_few_is_said(tmp_path: Path, subject: Subject, bench: Bench)
         "1 shot: from 1 of 5 subsets, because a has 5 images",
         "20 shots: left out, because a has 5 images",
         "5 shots: k = 20 is more than the 10 images: all vote",
+        IDLE_CLASSES,
     )
 
 

@@ -15,6 +15,7 @@ from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import Features
 from attmask.evaluation.knn import (
+    IDLE_CLASSES,
     Accuracy,
     Knn,
     knn_accuracies,
@@ -190,8 +191,31 @@ def test_the_protocol_measures_its_own_reading_for_every_k(
         ("top-1, k=1", by_k[1].top1),
         ("top-1, k=200", by_k[48].top1),
     ]
-    assert measures.details["by k"]["1"] == {"top1": by_k[1].top1, "top5": by_k[1].top5}
-    assert measures.notes == ("k = 200 is more than the 48 images to learn from: all of them vote",)
+    assert measures.details["by k"]["1"] == {"top1": by_k[1].top1}
+    assert measures.details["by k"]["200"] == {"top1": by_k[48].top1, "top5": by_k[48].top5}
+    assert measures.details["k"] == {"top-1": 20, "top-5": 20}
+    assert measures.notes == (
+        "k = 200 is more than the 48 images to learn from: all of them vote",
+        IDLE_CLASSES,
+        "no top-5 at k = 1: fewer than five classes can have a vote",
+    )
+
+
+@pytest.mark.parametrize(("k", "images"), [(1, 48), (4, 48), (20, 3)])
+def test_top_5_is_not_reported_where_fewer_than_five_images_vote(
+    k: int, images: int, scenes: Path, subject: Subject, bench: Bench
+) -> None:
+    data = Labelled().open(scenes)
+    few = Split(data.train.subset(range(images)), data.test)
+    measures = Knn(ks=(k,)).measure(subject, few, bench)
+    votes = min(k, images)
+    assert list(measures.numbers) == ["top-1"]
+    assert measures.details["by k"] == {str(k): {"top1": measures.numbers["top-1"]}}
+    assert measures.details["k"] == {"top-1": votes}
+    assert f"no top-5 at k = {votes}: fewer than five classes can have a vote" in measures.notes
+    five = Knn(ks=(5,)).measure(subject, data, bench)
+    assert list(five.numbers) == ["top-1", "top-5"]
+    assert IDLE_CLASSES in five.notes
 
 
 def test_classes_that_cannot_be_learned_are_named(
@@ -204,7 +228,7 @@ def test_classes_that_cannot_be_learned_are_named(
     measures = Knn(ks=(1,)).measure(subject, Split(one_class, data.test), bench)
     shown = f"{names[0]}, {names[2]}, {names[3]}, ..."
     note = f"9 of 10 tested classes have no image to learn from: {shown}"
-    assert measures.notes == (note,)
+    assert measures.notes[0] == note
     assert measures.numbers["top-1"] == 10
 
 

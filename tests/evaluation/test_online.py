@@ -204,3 +204,11 @@ def test_a_file_that_cannot_be_read_is_left_out_and_named(
     (line,) = caplog.messages
     assert f"1 of 48 images of {source.root} cannot be read, the first is {source.place(7)}" in line
     assert 0 <= online(Images(source))(backbone, nullcontext)["knn/top1"] <= 100
+
+
+def test_top_5_is_logged_only_where_five_images_vote(scenes: Path, backbone: Backbone) -> None:
+    images = open_images(scenes)
+    four = MONITOR.model_copy(update={"knn_k": 4})
+    assert "knn/top5" not in online(images, four)(backbone, nullcontext)
+    five = MONITOR.model_copy(update={"knn_k": 5})
+    assert "knn/top5" in online(images, five)(backbone, nullcontext)

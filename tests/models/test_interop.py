@@ -26,6 +26,7 @@ from tests.real_data import FOLDER, needs
 from tests.reference import reference_network, tensors
 
 GOLDEN = tensors("network")
+ONES = torch.ones(3, 3)
 
 
 def network(**parts: Any) -> VisionTransformer:
@@ -140,7 +141,9 @@ def test_weights_of_a_run_are_refused_because_the_run_says_more(tmp_path: Path) 
     student = {k.replace("teacher", "student"): v + 1 for k, v in ours.items()}
     save_file({**ours, **student}, tmp_path / "weights.safetensors")
     assert "give RUN itself" in refused(str(tmp_path / "weights.safetensors"))
-    assert import_backbone(tmp_path / "weights.safetensors", heads=1).positions == "size"
+    assert "give RUN itself" in refused(str(tmp_path / "weights.safetensors"), heads=1)
+    told = import_backbone(tmp_path / "weights.safetensors", heads=1, positions="size")
+    assert told.positions == "size"
 
 
 # --- timm's and others' files
@@ -155,6 +158,8 @@ PARTS: dict[str, dict[str, Any]] = {
     "no position of [CLS]": {"no_embed_class": True},
     "with a classifier": {"num_classes": 5},
 }
+LIKE_DINO = {"plain", "two heads", "grey, other patches, narrow MLP", "with a classifier"}
+"""Those that DINO, iBOT and AttMask could have trained: no layer scale, no registers."""
 
 
 @pytest.mark.parametrize("kind", PARTS)
@@ -168,7 +173,8 @@ def test_the_architecture_is_told_by_the_shapes(kind: str, tmp_path: Path) -> No
     patches = expected[:, vit.num_prefix_tokens :]
     torch.testing.assert_close(tokens.patches, patches, rtol=1e-5, atol=1e-5)
     assert not backbone.training
-    assert backbone.positions == "size"
+    is_like_dino = kind in LIKE_DINO
+    assert backbone.positions == ("reference" if is_like_dino else "size")
     assert pixels_of(backbone).image_size == 32
 
 
@@ -205,11 +211,11 @@ def dinov2(vit: VisionTransformer, registers: bool) -> dict[str, Tensor]:
 @pytest.mark.parametrize("registers", [True, False])
 def test_dinov2s_own_names_are_understood(registers: bool, tmp_path: Path) -> None:
     parts = {"reg_tokens": 4, "no_embed_class": True} if registers else {}
-    vit = network(depth=4, init_values=0.3, **parts)
+    vit = network(depth=4, init_values=0.3, patch_size=14, img_size=56, **parts)
     weights = {f"backbone.{k}": v for k, v in dinov2(vit, registers).items()}
     weights["dino_head.mlp.0.weight"] = torch.ones(3, 3)
     backbone = import_backbone(saved(tmp_path, {"teacher": weights}))
-    images = pictures(2, 3, 32, 32)
+    images = pictures(2, 3, 56, 56)
     with torch.no_grad():
         expected = vit.forward_features(images)
         torch.testing.assert_close(backbone(images).cls, expected[:, 0], rtol=1e-5, atol=1e-5)
@@ -226,12 +232,68 @@ def test_a_decoder_and_its_mask_token_are_left_out(tmp_path: Path) -> None:
     }
     backbone = import_backbone(saved(tmp_path, {"model": mae}))
     assert backbone.mask_token.abs().max() == 0
-    assert backbone.positions == "size"
 
 
-def test_positions_are_resized_as_asked(tmp_path: Path) -> None:
-    path = saved(tmp_path, network().state_dict())
-    assert import_backbone(path, positions="reference").positions == "reference"
+def test_positions_are_resized_as_asked_or_as_the_file_says(tmp_path: Path) -> None:
+    state = network().state_dict()
+    path = saved(tmp_path, state)
+    assert import_backbone(path).positions == "reference"
+    assert import_backbone(path, positions="size").positions == "size"
+    assert import_backbone(saved(tmp_path, {"model": state, "positions": "size"})).positions == (
+        "size"
+    )
+    save_file(state, tmp_path / "x.safetensors", metadata={"positions": "size"})
+    assert import_backbone(tmp_path / "x.safetensors").positions == "size"
+    assert import_backbone(tmp_path / "x.safetensors", positions="reference").positions == (
+        "reference"
+    )
+    save_file(state, tmp_path / "x.safetensors", metadata={"positions": "cubic"})
+    with pytest.raises(UserError, match="says positions=cubic; wanted size or reference"):
+        import_backbone(tmp_path / "x.safetensors")
+
+
+NEIGHBOURS: dict[str, dict[str, Tensor]] = {
+    "nothing": {},
+    "a DINO head": {"head.mlp.0.weight": ONES, "head.last_layer.weight_v": ONES},
+    "a classifier": {"head.weight": torch.ones(5, 64), "head.bias": torch.ones(5)},
+    "iBOT's mask token": {"masked_embed": torch.full((1, 64), 0.5)},
+    "DINOv2's mask token and heads": {
+        "mask_token": torch.full((1, 64), 0.5),
+        "dino_head.mlp.0.weight": ONES,
+        "ibot_head.last_layer.weight_v": ONES,
+    },
+    "MAE's decoder": {"mask_token": torch.ones(1, 1, 16), "decoder_norm.weight": torch.ones(16)},
+}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"init_values": 0.3, "patch_size": 14, "img_size": 56},
+        {"init_values": 0.3},
+        {"reg_tokens": 4, "no_embed_class": True},
+    ],
+    ids=["DINO, iBOT, a supervised ViT, MAE", "DINOv2", "DeiT-III", "registers"],
+)
+def test_the_same_weights_give_the_same_features_whatever_lies_beside_them(
+    parts: dict[str, Any], tmp_path: Path
+) -> None:
+    vit = network(**parts)
+    side = 6 * vit.patch_embed.patch_size[0]  # more than the four patches of the training
+    images = pictures(2, 3, side, side)
+    features = []
+    for neighbours in NEIGHBOURS.values():
+        state = {**vit.state_dict(), **neighbours}
+        prefixed = {f"module.backbone.{name}": tensor for name, tensor in state.items()}
+        for content in (state, {"teacher": prefixed}, {"state_dict": state}, {"model": prefixed}):
+            features.append(import_backbone(saved(tmp_path, content)))
+        save_file({k: t.clone() for k, t in state.items()}, tmp_path / "x.safetensors")
+        features.append(import_backbone(tmp_path / "x.safetensors"))
+    with torch.no_grad():
+        first, *others = (backbone(images).cls for backbone in features)
+    assert len(others) == 5 * len(NEIGHBOURS) - 1
+    assert all(torch.equal(other, first) for other in others)
 
 
 # --- on photographs, as evaluations read them

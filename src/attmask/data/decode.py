@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from attmask.data.pictures.depth import UnfitError
 from attmask.data.pictures.picture import Picture, Target, picture_of
@@ -42,6 +42,16 @@ def open_picture(source: Source, index: int, config: DataConfig) -> Picture:
     with _named(place):
         picture = picture_of(_read(source, index), target)
     return replace(picture, read=partial(_read_named, picture, place))
+
+
+def decode_picture(
+    raw: bytes | np.ndarray | Image.Image, place: str, config: DataConfig
+) -> UInt8[np.ndarray, "H W C"]:
+    """All pixels of one picture that lies in no source, the same as `decode` gives; `place` is
+    what an error calls it."""
+    target = Target(config.channels, config.bits, config.max_megapixels)
+    with _named(place):
+        return picture_of(raw, target).pixels()
 
 
 def decode(source: Source, index: int, config: DataConfig) -> UInt8[np.ndarray, "H W C"]:

@@ -16,6 +16,7 @@ from attmask.evaluation.encoding import CentreCrop, Encoding
 from attmask.evaluation.features import Features
 from attmask.evaluation.fitted import Fitting, fit_classifier
 from attmask.evaluation.linear_cached import LinearCached
+from attmask.evaluation.needs import check_crop
 from attmask.evaluation.published import AsPublished, common_side, whole_patches
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
@@ -43,9 +44,23 @@ class BackgroundReliance(Fitting):
         ge=1,
     )
 
+    def check(self, subject: Subject, data: ChangedBackgrounds) -> None:
+        """Whether there is a classifier, or images to fit one on."""
+        self._given(subject, data)
+        if self.image_size is not None:
+            check_crop(subject, self.image_size)
+
+    def shown_size(self, subject: Subject) -> int | None:
+        """One size where images are resized; as published they may have any."""
+        if not self.resize:
+            return None
+        if self.classifier is not None:
+            return LinearClassifier.load(self.classifier, network=subject.digest).image_size
+        return self.image_size or subject.image_size
+
     def measure(self, subject: Subject, data: ChangedBackgrounds, bench: Bench) -> Measures:
         """Per cent of the images of each variant whose object was recognised."""
-        given = self._given(subject, data)  # what is wrong with it is found before images are read
+        given = self._given(subject, data)
         sides = {name: None if self.resize else common_side(s) for name, s in data.tests.items()}
         side = next(iter(sides.values()))
         shown = whole_patches(side, subject.backbone.patch_size) if side else subject.image_size

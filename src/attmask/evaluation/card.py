@@ -4,7 +4,7 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ class Card:
     software: Mapping[str, str]
     began: str
     seconds: float
+    network: Mapping[str, Any] = field(default_factory=dict)
+    """What was measured: training step and epoch, image size, patch, heads, positions, mean and
+    std; empty in cards from before it was written."""
 
     @property
     def headline(self) -> tuple[str, float]:

@@ -15,6 +15,7 @@ from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CLS, CentreCrop, Reading
+from attmask.evaluation.needs import check_crop, check_images
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
 from attmask.settings import Config, setting
@@ -138,9 +139,18 @@ class Clustering(Config):
     )
     reading: Reading = setting(CLS, "what is read of the network")
 
+    def check(self, subject: Subject, data: Split) -> None:
+        """Whether scikit-learn, two classes and images enough are there, by the labels."""
+        _require_scikit_learn()
+        source = data.test if self.split == "test" else data.train
+        check_images(source)
+        check_crop(subject, self.image_size, self.reading)
+        assert source.labels is not None, "labelled images have labels"
+        classes = len(np.unique(source.labels))
+        self._check(len(source), classes, self.clusters or classes, source.root)
+
     def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
         """Cluster the images, then look at their labels."""
-        _require_scikit_learn()  # before features are extracted for hours
         source = data.test if self.split == "test" else data.train
         encoding = CentreCrop(self.image_size or subject.image_size, self.reading)
         features = bench.features(subject, source, encoding, f"{self.split} images")
@@ -204,5 +214,5 @@ def _require_scikit_learn() -> None:
         import_module("sklearn")
     except ImportError as fault:
         raise UserError(
-            "clustering needs scikit-learn; run: pip install 'attmask[evaluate]'"
+            "clustering needs scikit-learn, which comes with attmask; run: pip install scikit-learn"
         ) from fault

@@ -14,10 +14,20 @@ from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.card import Card, software, write_cards
 from attmask.evaluation.subject import Subject
-from attmask.evaluation.task import Data, Task
+from attmask.evaluation.task import Checking, Data, Task, shown_size
 from attmask.settings import Config
 
 log = logging.getLogger(__name__)
+
+_USUAL_SIZE = 224  # pixels; larger images are slow, and that is said
+
+
+class UnfinishedError(UserError):
+    """Some measurements failed; `cards` are those of the others."""
+
+    def __init__(self, failures: Sequence[str], cards: Sequence[Card]) -> None:
+        self.failures, self.cards = list(failures), list(cards)
+        super().__init__("; ".join(failures))
 
 
 def measure(task: Task[Any], subject: Subject, data: Data, place: Path, bench: Bench) -> Card:
@@ -47,6 +57,7 @@ def measure(task: Task[Any], subject: Subject, data: Data, place: Path, bench: B
         software=software(),
         began=began.isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - clock, 2),
+        network=subject.describe(shown_size(task.protocol, subject)),
     )
 
 
@@ -62,9 +73,38 @@ def measure_all(
 ) -> list[Card]:
     """Every task on every network; `places` says where the images of each task are.
 
-    All data sets are opened before anything is measured. The card of a run's network is kept in
-    the run at once, so that a later fault loses nothing.
+    `subjects` are gone through twice: all data sets are opened, all networks loaded and all needs
+    of all tasks checked before anything is measured. The card of a run's network is kept in the
+    run at once. A task that fails all the same does not stop the others; what finished is in the
+    `UnfinishedError` that is raised at the end.
     """
+    data = _opened(tasks, places)
+    for subject, _ in subjects:
+        for task in tasks:
+            if isinstance(task.protocol, Checking):
+                task.protocol.check(subject, data[task.name])
+    cards: list[Card] = []
+    failures: list[str] = []
+    for subject, bench in subjects:
+        for task in tasks:
+            _announce(task, subject, places[task.name])
+            try:
+                card = measure(task, subject, data[task.name], places[task.name], bench)
+            except Exception as fault:
+                failures.append(_failure(task, subject, fault))
+                if distributed.world_size() > 1:  # the others wait for what will not come
+                    raise UnfinishedError(failures, cards) from fault
+                continue
+            cards.append(card)
+            if subject.folder is not None and distributed.is_main():
+                _keep(card, subject.folder)
+    if failures:
+        raise UnfinishedError(failures, cards)
+    return cards
+
+
+def _opened(tasks: Sequence[Task[Any]], places: Mapping[str, Path]) -> dict[str, Data]:
+    """The data of each task; what several tasks share is opened once."""
     opened: dict[str, Data] = {}
     data = {}
     for task in tasks:
@@ -72,16 +112,28 @@ def measure_all(
         if which not in opened:
             opened[which] = task.dataset.open(places[task.name])
         data[task.name] = opened[which]
-    cards = []
-    for subject, bench in subjects:
-        for task in tasks:
-            if distributed.is_main():
-                log.info("%s: %s on %s", subject.name, task.name, places[task.name])
-            card = measure(task, subject, data[task.name], places[task.name], bench)
-            cards.append(card)
-            if subject.folder is not None and distributed.is_main():
-                _keep(card, subject.folder)
-    return cards
+    return data
+
+
+def _announce(task: Task[Any], subject: Subject, place: Path) -> None:
+    """Say what is measured and at which image size before the first image is read."""
+    if not distributed.is_main():
+        return
+    size = shown_size(task.protocol, subject)
+    told = "" if size is None else f", images of {size} pixels"
+    if size is not None and size > _USUAL_SIZE and hasattr(task.protocol, "image_size"):
+        patch = subject.backbone.patch_size
+        told += f" (slow; {task.name}.image_size={_USUAL_SIZE // patch * patch or patch} is faster)"
+    log.info("%s: %s on %s%s", subject.name, task.name, place, told)
+
+
+def _failure(task: Task[Any], subject: Subject, fault: Exception) -> str:
+    """One line for the user; what is no fault of the user's keeps its traceback in the log."""
+    if isinstance(fault, UserError):
+        return f"{task.name} on {subject.name} failed: {fault}"
+    log.error("%s on %s failed", task.name, subject.name, exc_info=fault)
+    first = next(iter(str(fault).splitlines()), "")
+    return f"{task.name} on {subject.name} failed: {type(fault).__name__}: {first}"
 
 
 def _keep(card: Card, run: Path) -> None:

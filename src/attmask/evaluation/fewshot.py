@@ -3,6 +3,7 @@
 import statistics
 from typing import Annotated, Any
 
+import numpy as np
 import torch
 from jaxtyping import Int64
 from pydantic import Field
@@ -14,7 +15,15 @@ from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import Features
-from attmask.evaluation.knn import Accuracy, checked_labels, knn_accuracies, missing_classes
+from attmask.evaluation.knn import (
+    IDLE_CLASSES,
+    TOP_5,
+    Accuracy,
+    checked_labels,
+    knn_accuracies,
+    missing_classes,
+)
+from attmask.evaluation.needs import check_crop, check_images
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
 from attmask.settings import Config, setting
@@ -38,13 +47,16 @@ class FewShot(Config):
         None, "pixels of the centre crop (null: as the network was trained)", paper="224", ge=1
     )
 
-    def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
-        """Mean and sample standard deviation of top-1 over the subsets, for each shot."""
-        encoding = CentreCrop(self.image_size or subject.image_size, self.reading)
-        train = bench.features(subject, data.train, encoding, "train images")
-        test = bench.features(subject, data.test, encoding, "test images")
-        labels = checked_labels("train images", train, data.classes)
-        places, sizes = torch.from_numpy(place_in_class(labels.numpy())), labels.bincount()
+    def check(self, subject: Subject, data: Split) -> None:
+        """Whether every class has images enough, by the labels."""
+        check_images(data.train, data.test)
+        check_crop(subject, self.image_size, self.reading)
+        assert data.train.labels is not None
+        self._fewest(torch.from_numpy(np.array(data.train.labels)), data)
+
+    def _fewest(self, labels: Int64[Tensor, "M"], data: Split) -> tuple[int, str]:
+        """The size and the name of the smallest class, if it is large enough for any shot."""
+        sizes = labels.bincount()
         fewest = int(sizes[sizes > 0].min())
         smallest = data.train.classes[int((sizes == fewest).nonzero()[0])]
         if fewest < min(self.shots):
@@ -52,9 +64,20 @@ class FewShot(Config):
                 f"{min(self.shots)} images of each class were asked for, but {smallest} has "
                 f"{fewest}; use shots=[{fewest}], or leave that class out"
             )
+        return fewest, smallest
+
+    def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
+        """Mean and sample standard deviation of top-1 over the subsets, for each shot."""
+        encoding = CentreCrop(self.image_size or subject.image_size, self.reading)
+        train = bench.features(subject, data.train, encoding, "train images")
+        test = bench.features(subject, data.test, encoding, "test images")
+        labels = checked_labels("train images", train, data.classes)
+        places, sizes = torch.from_numpy(place_in_class(labels.numpy())), labels.bincount()
+        fewest, smallest = self._fewest(labels, data)
         numbers: dict[str, float] = {}
         notes = missing_classes(train, test, data.train.classes)
         details: dict[str, Any] = {}
+        ks: dict[str, int] = {}
         for shots in self.shots:
             name = f"{shots} shot" if shots == 1 else f"{shots} shots"
             starts = [s for s in self.starts(shots) if s + shots <= fewest]
@@ -71,13 +94,15 @@ class FewShot(Config):
             numbers[name] = statistics.fmean(top1)
             if len(found) > 1:
                 numbers[f"{name}, deviation"] = statistics.stdev(top1)
-            details[name] = {
-                "starts": starts,
-                "top-1": top1,
-                "top-5": [accuracy.top5 for accuracy in found],
-            }
+            k = self.neighbours(shots, shots * int((sizes > 0).sum()))
+            ks[name] = k
+            details[name] = {"starts": starts, "top-1": top1}
+            if k >= TOP_5:
+                details[name]["top-5"] = [accuracy.top5 for accuracy in found]
         notes += self._few_neighbours(int((sizes > 0).sum()), fewest)
-        return Measures(numbers, tuple(notes), details)
+        if any(k >= TOP_5 for k in ks.values()):
+            notes.append(IDLE_CLASSES)
+        return Measures(numbers, tuple(notes), {**details, "k": ks})
 
     def starts(self, shots: int) -> list[int]:
         """Where each subset begins in the images of a class, in file order."""

@@ -1,7 +1,7 @@
 """Weighted k-nearest-neighbour classification on frozen features."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -15,6 +15,7 @@ from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import Features
+from attmask.evaluation.needs import check_crop, check_images
 from attmask.evaluation.neighbours import nearest
 from attmask.evaluation.progress import counting
 from attmask.evaluation.subject import Subject
@@ -23,6 +24,11 @@ from attmask.settings import Config, setting
 
 _ROWS_AT_ONCE = 8192
 _NAMES_SHOWN = 3
+TOP_5 = 5
+IDLE_CLASSES = (
+    "in top-5, classes without a vote follow those with one in the order of their numbers, as in "
+    "the authors' code"
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,11 @@ class Knn(Config):
         None, "pixels of the centre crop (null: as the network was trained)", paper="224", ge=1
     )
 
+    def check(self, subject: Subject, data: Split) -> None:
+        """Whether the crops and the blocks are there."""
+        check_images(data.train, data.test)
+        check_crop(subject, self.image_size, self.reading)
+
     def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
         """Accuracy on the test images for each k, from one search."""
         encoding = CentreCrop(self.image_size or subject.image_size, self.reading)
@@ -64,7 +75,11 @@ class Knn(Config):
                 count=count,
             )
         first, *others = (found[k] for k in used.values())
-        numbers = {"top-1": first.top1, "top-5": first.top5}
+        votes = used[self.ks[0]]
+        numbers = {"top-1": first.top1}
+        if votes >= TOP_5:
+            numbers["top-5"] = first.top5
+        headline = dict.fromkeys(numbers, votes)
         for k, accuracy in zip(list(used)[1:], others, strict=True):
             numbers[f"top-1, k={k}"] = accuracy.top1
         notes = [
@@ -74,9 +89,28 @@ class Knn(Config):
         ]
         return Measures(
             numbers,
-            notes=(*notes, *missing_classes(bank, queries, data.train.classes)),
-            details={"by k": {str(k): asdict(found[n]) for k, n in used.items()}},
+            notes=(
+                *notes,
+                *missing_classes(bank, queries, data.train.classes),
+                *few_votes(used.values()),
+            ),
+            details={"by k": {str(k): reported(found[n], n) for k, n in used.items()}, "k": headline},
         )
+
+
+def reported(accuracy: Accuracy, k: int) -> dict[str, float]:
+    """The accuracies that k votes can give: top-5 only where five classes can have a vote."""
+    return {"top1": accuracy.top1, **({"top5": accuracy.top5} if k >= TOP_5 else {})}
+
+
+def few_votes(ks: Collection[int]) -> list[str]:
+    """Notes on what happens where fewer classes have a vote than are looked at."""
+    left_out = sorted({k for k in ks if k < TOP_5})
+    notes = [IDLE_CLASSES] if any(k >= TOP_5 for k in ks) else []
+    if left_out:
+        named = ", ".join(map(str, left_out))
+        notes.append(f"no top-5 at k = {named}: fewer than five classes can have a vote")
+    return notes
 
 
 def missing_classes(bank: Features, queries: Features, names: Sequence[str]) -> list[str]:

@@ -27,6 +27,7 @@ from attmask.evaluation.classifier import LinearClassifier, fitting_reading
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import as_tensor, frozen, normalise, read_in_order
+from attmask.evaluation.needs import check_crop, check_images
 from attmask.evaluation.probe import Batch, Probes, choose, left_out, order, share_of, train
 from attmask.evaluation.probe_report import keep_classifier, report
 from attmask.evaluation.subject import Subject
@@ -61,6 +62,12 @@ class Linear(Config):
     image_size: int | None = setting(
         None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
     )
+
+    def check(self, subject: Subject, data: Split) -> None:
+        """Whether there are images to learn from and the crops consist of whole patches."""
+        check_images(data.train, data.test)
+        check_crop(subject, self.image_size)
+        check_readable(data.train, subject.data)
 
     def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
         """Train on the one part, and test on the other after every epoch."""

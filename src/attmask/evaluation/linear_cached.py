@@ -20,6 +20,7 @@ from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import Features
 from attmask.evaluation.linear import scaled
+from attmask.evaluation.needs import check_crop, check_images
 from attmask.evaluation.probe import (
     Batch,
     Curve,
@@ -60,6 +61,11 @@ class LinearCached(Config):
     image_size: int | None = setting(
         None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
     )
+
+    def check(self, subject: Subject, data: Split) -> None:
+        """Whether there are images to learn from and the crops consist of whole patches."""
+        check_images(data.train, data.test)
+        check_crop(subject, self.image_size)
 
     def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
         """Train on the one part, and test on the other after every epoch."""

@@ -30,9 +30,10 @@ from attmask.evaluation.features import Features
 from attmask.evaluation.fitted import Fitting, fit_classifier
 from attmask.evaluation.knn import Accuracy
 from attmask.evaluation.linear_cached import LinearCached
+from attmask.evaluation.loading import load_subject
+from attmask.evaluation.needs import check_crop, check_images
 from attmask.evaluation.occluded import ClsAttention, Occluded, attention_ranks
 from attmask.evaluation.plot import Curve, draw_curves
-from attmask.evaluation.reference import open_reference
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
 from attmask.settings import setting
@@ -51,7 +52,7 @@ class Occlusion(Fitting):
     )
     reference: str = setting(
         "vit_base_patch16_224.dino",
-        "whose attention decides: a network of timm, a file of weights, or a run",
+        "whose attention decides: a run, RUN@untrained, a file of weights, or a name of timm",
         paper="DINO ViT-B/16",
     )
     classifier: Path | None = setting(
@@ -70,9 +71,23 @@ class Occlusion(Fitting):
             raise ValueError(f"ratios {ratios} must rise, each given once")
         return ratios
 
+    def check(self, subject: Subject, data: Split) -> None:
+        """Whether the reference network and the classifier can be loaded and know the classes."""
+        check_images(data.train, data.test)
+        load_subject(self.reference, last_block=True)
+        given = self._given(subject)
+        check_crop(subject, self.image_size if given is None else given.image_size)
+        if given is not None:
+            class_places(given, data.test)
+
+    def shown_size(self, subject: Subject) -> int | None:
+        """That of the classifier where one was given."""
+        given = self._given(subject)
+        return self.image_size or subject.image_size if given is None else given.image_size
+
     def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
         """Accuracy on the test images for each share of black patches."""
-        reference = open_reference(self.reference)  # before the work that a wrong name would waste
+        reference = load_subject(self.reference, last_block=True)
         classifier, notes = self._classifier(subject, data, bench)
         place = class_places(classifier, data.test)
         test, ranks = ranked_by(reference, data.test, classifier.image_size, bench)
@@ -110,10 +125,8 @@ class Occlusion(Fitting):
         self, subject: Subject, data: Split, bench: Bench
     ) -> tuple[LinearClassifier, tuple[str, ...]]:
         """The one that was given, or one fitted on whole images, and what must be said of it."""
-        if self.classifier is not None:
-            given = LinearClassifier.load(
-                self.classifier, network=subject.digest, image_size=self.image_size
-            )
+        given = self._given(subject)
+        if given is not None:
             return given, ()
         reading, notes = fitting_reading(self.reading, subject.backbone)
         fitted = fit_classifier(
@@ -129,6 +142,14 @@ class Occlusion(Fitting):
         if missing:
             told = f"{told}; it never saw {len(missing)} tested classes, the first is {missing[0]}"
         return fitted, (told, *notes)
+
+    def _given(self, subject: Subject) -> LinearClassifier | None:
+        """The classifier of the file, if one was named."""
+        if self.classifier is None:
+            return None
+        return LinearClassifier.load(
+            self.classifier, network=subject.digest, image_size=self.image_size
+        )
 
 
 def ranked_by(

@@ -22,7 +22,7 @@ from attmask.evaluation.features import (
     spread_evenly,
 )
 from attmask.evaluation.geometry import alignment, effective_rank, uniformity
-from attmask.evaluation.knn import knn_accuracy
+from attmask.evaluation.knn import knn_accuracy, reported
 from attmask.evaluation.objects import ObjectMasks, measure_objects
 from attmask.evaluation.quality import RandomView
 from attmask.evaluation.rivals import colour_features, pixel_features
@@ -105,7 +105,7 @@ class OnlineEvaluation:
             backbone, self.bank, data=self.data, batch_size=_BATCH, autocast=autocast
         )
         accuracy = knn_accuracy(bank, queries, k=self.k, classes=self.classes)
-        return {"knn/top1": accuracy.top1, "knn/top5": accuracy.top5}
+        return {f"knn/{name}": value for name, value in reported(accuracy, self.k).items()}
 
     def _objects(self, backbone: Backbone, autocast: Autocast) -> dict[str, float]:
         if not self.has_objects:

@@ -19,6 +19,7 @@ from attmask.evaluation.datasets.pictures import Shown
 from attmask.evaluation.encoding import CLS, CentreCrop, Reading
 from attmask.evaluation.features import Features, frozen
 from attmask.evaluation.geometry import PAIRED_IMAGES, alignment, effective_rank, uniformity
+from attmask.evaluation.needs import check_crop, check_images
 from attmask.evaluation.subject import Prototypes, Subject
 from attmask.evaluation.task import Measures
 from attmask.models.backbone import Backbone
@@ -154,6 +155,11 @@ class Quality(Config):
         gt=0,
         le=1,
     )
+
+    def check(self, subject: Subject, data: Shown) -> None:
+        """Whether there are images, and the crops and the blocks are there."""
+        check_images(data.images)
+        check_crop(subject, self.image_size, self.reading)
 
     def measure(self, subject: Subject, data: Shown, bench: Bench) -> Measures:
         """All that can be said without labels."""

@@ -14,12 +14,14 @@ from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.galleries import Gallery
 from attmask.evaluation.encoding import CLS, CentreCrop, Reading
 from attmask.evaluation.features import Features
+from attmask.evaluation.needs import check_crop, check_images
 from attmask.evaluation.neighbours import nearest
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
 from attmask.settings import Config, setting
 
 _ROWS_AT_ONCE = 65_536
+_ALONE = "one image has no other to be compared with; give at least two"
 
 
 class Recall(Config):
@@ -35,6 +37,13 @@ class Recall(Config):
         None, "side of the centre crop in pixels (null: the network's own)", paper="224", ge=1
     )
     reading: Reading = setting(CLS, "what is read of the network", paper="[CLS], 1 block")
+
+    def check(self, subject: Subject, data: Gallery) -> None:
+        """Whether there are others to compare with, and the crops and the blocks are there."""
+        check_images(data.queries, *([] if data.gallery is None else [data.gallery]))
+        if data.gallery is None and len(data.queries) < 2:
+            raise UserError(_ALONE)
+        check_crop(subject, self.image_size, self.reading)
 
     def measure(self, subject: Subject, data: Gallery, bench: Bench) -> Measures:
         """Recall at each k, R-precision and MAP@R, in per cent."""
@@ -88,7 +97,7 @@ def look_up(
     asked, known = _checked(queries, "queries"), _checked(bank, "gallery")
     others = len(known) - (gallery is None)
     if others < 1:
-        raise UserError("one image has no other to be compared with; give at least two")
+        raise UserError(_ALONE)
     sizes = torch.bincount(known, minlength=int(asked.max()) + 1)
     relevant = sizes[asked] - int(gallery is None)
     depth = min(max(*ks, int(relevant.max())), others)

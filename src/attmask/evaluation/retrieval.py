@@ -15,6 +15,7 @@ from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.landmarks import LandmarkSet
 from attmask.evaluation.encoding import CLS, Reading
 from attmask.evaluation.features import Features
+from attmask.evaluation.needs import check_images
 from attmask.evaluation.ranking import DIFFICULTIES, Answer, Average, Difficulty, average, judge
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
@@ -54,6 +55,12 @@ class Retrieval(Config):
     )
     whitening_width: int | None = setting(None, "directions that whitening keeps (null: all)", ge=1)
     reading: Reading = setting(CLS, "what is read of the network", paper="[CLS], 1 block")
+
+    def check(self, subject: Subject, data: LandmarkSet) -> None:
+        """Whether the blocks and the images for whitening are there."""
+        self.reading.width(subject.backbone)
+        if isinstance(self.whitening, Path):
+            check_images(open_images(self.whitening).train)
 
     def measure(self, subject: Subject, data: LandmarkSet, bench: Bench) -> Measures:
         """Mean average precision and precision at 1, 5 and 10, in per cent."""

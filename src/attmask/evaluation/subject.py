@@ -1,11 +1,11 @@
 """What is evaluated: a frozen backbone, and what its images must look like."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -83,6 +83,25 @@ class Subject:
     """None where a backbone came without its head, and for a student."""
     folder: Path | None = None
     """The run it belongs to, if it does: features and cards are kept in it."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """Where the weights come from: teacher, student, untrained, file or timm; step and epoch."""
+
+    def describe(self, image_size: int | None = None) -> dict[str, Any]:
+        """What the network is and what it is shown, for a card; None where sizes vary."""
+        backbone = self.backbone
+        return {
+            **self.origin,
+            "image size": image_size,
+            "patch size": backbone.patch_size,
+            "width": backbone.width,
+            "depth": backbone.depth,
+            "heads": backbone.heads[0] if len(set(backbone.heads)) == 1 else list(backbone.heads),
+            "registers": backbone.prefix - 1,
+            "positions": backbone.positions,
+            "channels": backbone.channels,
+            "mean": list(self.data.mean),
+            "std": list(self.data.std),
+        }
 
     @cached_property
     def digest(self) -> str:

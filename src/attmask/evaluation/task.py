@@ -62,6 +62,34 @@ class Procedure(Protocol[Measured]):
         """Measure one network; with several processes, each of them calls it."""
 
 
+@runtime_checkable
+class Checking(Protocol[Measured]):
+    """A procedure that can say beforehand what it lacks."""
+
+    def check(self, subject: Subject, data: Measured) -> None:
+        """Raise `UserError` for anything that `measure` would fail for later.
+
+        It is called for every task and every network before the first is measured, so it must be
+        quick: headers, labels and settings, but no images through the network.
+        """
+
+
+@runtime_checkable
+class Sizing(Protocol):
+    """A procedure whose images are not simply of its `image_size` or of the network's own."""
+
+    def shown_size(self, subject: Subject) -> int | None:
+        """The side of the images that the network is shown, in pixels; None where it varies."""
+
+
+def shown_size(procedure: object, subject: Subject) -> int | None:
+    """The side of the images that a procedure shows to a network, in pixels, if it is one."""
+    if isinstance(procedure, Sizing):
+        return procedure.shown_size(subject)
+    asked = getattr(procedure, "image_size", None)
+    return asked if isinstance(asked, int) else subject.image_size
+
+
 @dataclass(frozen=True)
 class Task(Generic[Shared]):
     """A name for a protocol on a data set; the version counts whenever its numbers change."""

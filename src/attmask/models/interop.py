@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import timm
 import torch
 from safetensors import SafetensorError, safe_open
-from timm.models.vision_transformer import VisionTransformer
+from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
 from attmask.errors import UserError
@@ -30,6 +31,7 @@ _ESSENTIAL = (
 )
 _HEAD_WIDTH = 64  # of nearly all plain ViTs
 _OTHER_HEADS = {1280: 16, 1408: 16, 1664: 16}  # ViT-H, -g and -G: 16 wider heads
+_DINOV2_PATCH = 14
 _WANTED = (
     "wanted a plain ViT in timm's names: cls_token, pos_embed, patch_embed.*, blocks.*, norm.*"
 )
@@ -51,8 +53,10 @@ def import_backbone(
 
     The number of heads cannot be told from a file: it is `heads`, or the entry `heads` in the
     file, or the usual one for this width, which is one for every 64 but in the largest ViTs.
-    `positions` says how position embeddings are resized: by default as the makers of DINO, iBOT
-    and DINOv2 do it for theirs, else by size.
+    `positions` says how position embeddings are resized for other image sizes: by default as the
+    entry `positions` in the file says, else as the architecture says (`usual_resize`), or for a
+    name of timm as those did who trained it. Heads, decoders and mask tokens that lie beside the
+    backbone never change its features.
     """
     path = Path(file_or_name)
     if path.suffix in _ENDINGS or path.is_file():
@@ -110,29 +114,47 @@ class _Stored:
 
     tensors: Mapping[str, Tensor]
     heads: int | None
-    is_teacher: bool = False
+    positions: Resize | None
 
 
 def _from_file(path: Path, heads: int | None, positions: Resize | None) -> Backbone:
     stored = _read(path)
+    heads = stored.heads if heads is None else heads
+    positions = positions or stored.positions
     is_ours = any("backbone.vit." in name for name in stored.tensors)
-    if is_ours and heads is None:
+    if is_ours and (heads is None or positions is None):
         raise UserError(
-            f"{path} belongs to a run of attmask, whose config.yaml says more; give RUN itself"
+            f"{path} belongs to a run of attmask, whose config.yaml says more; give RUN itself, or "
+            "heads= and positions="
         )
     tensors = _in_timms_names(path, stored.tensors)
     mask_token = tensors.get("masked_embed", tensors.get("mask_token"))
     used = {name: tensor for name, tensor in tensors.items() if not _LEFT_OUT.match(name)}
-    backbone = Backbone(_network_for(path, used, stored.heads if heads is None else heads))
+    backbone = Backbone(_network_for(path, used, heads))
     # MAE's mask token is another one, as wide as its decoder.
-    has_mask_token = mask_token is not None and mask_token.numel() == backbone.width
-    if mask_token is not None and has_mask_token:
+    if mask_token is not None and mask_token.numel() == backbone.width:
         backbone.mask_token.data.copy_(mask_token.view(1, -1))
-    has_dino_head = any(name.endswith("last_layer.weight_v") for name in tensors)
-    is_like_dino = stored.is_teacher or has_dino_head or has_mask_token
-    by_size = is_ours or not is_like_dino or "register_tokens" in tensors
-    backbone.positions = positions or ("size" if by_size else "reference")
+    backbone.positions = positions or usual_resize(backbone.vit)
     return backbone.eval()
+
+
+def usual_resize(vit: VisionTransformer) -> Resize:
+    """How the positions of a network of this architecture are resized where nobody says it.
+
+    DINO, iBOT and AttMask train a plain ViT: `[CLS]` has a position, queries have biases, there is
+    neither layer scale nor a register. They resize by (size + 0.1) / old size in every training
+    step, so their weights expect it ("reference"). DINOv2 without registers does the same; it is
+    the network with layer scale and patches of 14 pixels. All others are resized by size. A
+    supervised ViT, DeiT and MAE are built exactly like DINO's: nothing in their weights tells them
+    apart, and they count as DINO's unless the user or the file says otherwise.
+    """
+    block = vit.blocks[0]
+    has_layer_scale = isinstance(block, Block) and not isinstance(block.ls1, nn.Identity)
+    has_bias = isinstance(block, Block) and block.attn.get_submodule("qkv").bias is not None
+    if vit.no_embed_class or vit.num_prefix_tokens > 1 or not has_bias:
+        return "size"
+    is_dinov2 = vit.patch_embed.patch_size[0] == _DINOV2_PATCH
+    return "reference" if is_dinov2 or not has_layer_scale else "size"
 
 
 def _read(path: Path) -> _Stored:
@@ -143,10 +165,12 @@ def _read(path: Path) -> _Stored:
         try:
             with safe_open(path, framework="pt") as file:
                 tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
-                noted = (file.metadata() or {}).get("heads", "")
+                noted = file.metadata() or {}
         except (SafetensorError, OSError) as fault:
             raise UserError(f"{path} is damaged or no safetensors file; get it again") from fault
-        return _Stored(tensors, int(noted) if noted.isdecimal() else None)
+        heads = noted.get("heads", "")
+        stated = _stated_resize(path, noted.get("positions"))
+        return _Stored(tensors, int(heads) if heads.isdecimal() else None, stated)
     try:
         # Checkpoints of DINO and its descendants hold their command line, which is harmless.
         with torch.serialization.safe_globals([argparse.Namespace]):
@@ -162,18 +186,30 @@ def _read(path: Path) -> _Stored:
 
 
 def _unwrapped(path: Path, content: object) -> _Stored:
-    heads, is_teacher = None, False
+    heads: int | None = None
+    positions: Resize | None = None
     while isinstance(content, Mapping):
         tensors = {str(k): v for k, v in content.items() if isinstance(v, Tensor)}
         heads = content["heads"] if isinstance(content.get("heads"), int) else heads
+        positions = _stated_resize(path, content.get("positions")) or positions
         inner = next((w for w in _WRAPPERS if isinstance(content.get(w), Mapping)), None)
         if inner is None and tensors:
-            return _Stored(tensors, heads, is_teacher)
+            return _Stored(tensors, heads, positions)
         if inner is None:
             break
-        content, is_teacher = content[inner], is_teacher or inner == "teacher"
+        content = content[inner]
     found = _listed(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
     raise UserError(f"{path} has no weights: found {found}; {_WANTED}")
+
+
+def _stated_resize(path: Path, stated: object) -> Resize | None:
+    """What the entry `positions` of a file says."""
+    known: dict[str, Resize] = {name: name for name in get_args(Resize)}
+    if not isinstance(stated, str):
+        return None
+    if stated in known:
+        return known[stated]
+    raise UserError(f"{path} says positions={stated}; wanted {' or '.join(get_args(Resize))}")
 
 
 def _in_timms_names(path: Path, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:

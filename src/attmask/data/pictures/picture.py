@@ -8,6 +8,7 @@ from functools import partial
 import cv2
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image
 from PIL.ImageFile import ImageFile
 
 from attmask.data.pictures.channels import COLOUR, GREY, Samples, in_channels
@@ -63,10 +64,13 @@ class Picture:
         return self.read(shrink)
 
 
-def picture_of(raw: bytes | np.ndarray, target: Target) -> Picture:
-    """Open a stored picture, a file's bytes or an array of pixels; any fault may be raised."""
+def picture_of(raw: bytes | np.ndarray | Image.Image, target: Target) -> Picture:
+    """Open a picture: a file's bytes, an array of pixels or an image of Pillow; any fault may be
+    raised."""
     if isinstance(raw, np.ndarray):
         return _of_array(raw, target)
+    if isinstance(raw, Image.Image):
+        return _of_image(raw, target)
     with silent_reader():
         return _of_file(raw, target)
 
@@ -77,6 +81,14 @@ def _of_array(array: np.ndarray, target: Target) -> Picture:
     values = array if array.ndim == 3 else array[:, :, None]
     size = values.shape[1], values.shape[0]
     return _picture(size, UPRIGHT, target, lambda _: Samples(values))
+
+
+def _of_image(image: Image.Image, target: Target) -> Picture:
+    _refuse_bomb(image.size, target)
+    image.load()  # a PNG may say its orientation behind its pixels
+    turned = image.format == "TIFF"  # by its decoder
+    orientation = UPRIGHT if turned else read_orientation(image.info.get("exif", b""))
+    return _picture(image.size, orientation, target, lambda _: samples_of(image, target.channels))
 
 
 def _of_file(data: bytes, target: Target) -> Picture:

@@ -88,7 +88,7 @@ def _draft(data: bytes, channels: int, shrink: int) -> ImageFile:
     return image
 
 
-def samples_of(image: ImageFile, channels: int) -> Samples:
+def samples_of(image: Image.Image, channels: int) -> Samples:
     """Decode the first frame of a picture; a PNG that ends too early is used where little is
     missing."""
     cut_short = False
@@ -96,7 +96,9 @@ def samples_of(image: ImageFile, channels: int) -> Samples:
         with silent_library():
             image.load()
     except OSError as fault:
-        if image.format != "PNG" or _TRUNCATED not in str(fault):
+        if not (isinstance(image, ImageFile) and image.format == "PNG"):
+            raise
+        if _TRUNCATED not in str(fault):
             raise
         cut_short = True
         image.tile = []  # nothing left to decode: the rows that are there stay

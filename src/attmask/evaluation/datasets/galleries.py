@@ -172,7 +172,7 @@ def _annotations(file: Path, name: str) -> list[tuple[str, str]]:
     except ImportError as fault:
         raise UserError(
             f"{file} is a MATLAB file, and scipy is not installed; "
-            "run `pip install 'attmask[evaluate]'`"
+            "it comes with attmask; run `pip install scipy`"
         ) from fault
     try:
         rows = np.atleast_1d(loadmat(file, squeeze_me=True)["annotations"])

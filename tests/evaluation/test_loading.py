@@ -10,8 +10,8 @@ from attmask.api import pretrain
 from attmask.config import from_yaml
 from attmask.errors import UserError
 from attmask.evaluation.subject import Subject
-from attmask.subjects import load_run, load_subject, names_of
-from attmask.train import build_distiller
+from attmask.evaluation.loading import load_run, load_subject, names_of
+from attmask.networks import build_distiller
 from tests.runs import SHORT, last_checkpoint
 
 

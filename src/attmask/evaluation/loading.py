@@ -1,0 +1,197 @@
+"""The loader of networks: a run, one of its checkpoints, a file of weights or a name of timm.
+
+    runs/mine   runs/mine@student   runs/mine@untrained   runs/mine/checkpoints/step-00001200
+    weights.pth   weights.pth@positions=size,heads=6   timm:vit_small_patch16_224.dino
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import timm
+from torch import Tensor
+
+from attmask import checkpoint
+from attmask.checkpoint import Checkpoint
+from attmask.config import PretrainConfig, from_yaml
+from attmask.data.sources import DataConfig
+from attmask.errors import UserError
+from attmask.evaluation.subject import Prototypes, Subject
+from attmask.models.backbone import build_backbone
+from attmask.models.heads import Head
+from attmask.models.interop import import_backbone, pixels_of
+from attmask.models.positions import Resize
+from attmask.networks import build_distiller
+
+Which = Literal["teacher", "student", "untrained"]
+
+TIMM = "timm:"
+_HUB = ("hf_hub:", "hf-hub:")
+_WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
+_KINDS = "a run, one of its step-... folders, a file of weights (.safetensors, .pth) or timm:NAME"
+
+
+def load_subject(
+    named: str | Path, shown: str | None = None, *, last_block: bool = False
+) -> Subject:
+    """The network that `named` names, called `shown` in tables.
+
+    Its attention is that of the block by which its run masks, or with `last_block` always that of
+    the last block.
+    """
+    text = str(named)
+    shown = shown or text
+    place, options = _options(text)
+    if place.startswith((TIMM, *_HUB)):
+        return _imported(place, options, shown)
+    if Path(place).suffix in _WEIGHTS and Path(place).is_file():
+        return _imported(place, options, shown)
+    if options is None:
+        path, which = _which(text)
+        if not path.exists() and timm.is_model(text):
+            return _imported(text, None, shown)
+        return load_run(path, which, shown, last_block=last_block)
+    if timm.is_model(place):
+        return _imported(place, options, shown)
+    raise UserError(
+        f"{text} has options behind the @, but {place} is neither a file of weights nor a name of "
+        "timm; only these take positions= and heads="
+    )
+
+
+def names_of(named: Sequence[str | Path]) -> list[str]:
+    """Short names that tell them apart: the last part of each path, or all of it."""
+    short = [Path(str(name)).name or str(name) for name in named]
+    if len(set(short)) == len(set(map(str, named))):
+        return short
+    return [str(name) for name in named]
+
+
+def load_run(
+    path: Path, which: Which = "teacher", shown: str | None = None, *, last_block: bool = False
+) -> Subject:
+    """The network of a run or of one of its checkpoints."""
+    folder = path.absolute()
+    run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
+    is_step = folder.is_dir() and folder.parent == run / "checkpoints"
+    if not (run / "config.yaml").is_file() or not (folder == run or is_step):
+        raise UserError(f"{path} is no checkpoint; give {_KINDS}")
+    config = from_yaml(run / "config.yaml")
+    saved = None if which == "untrained" else _saved(path, folder, run)
+    weights = build_distiller(config).state_dict() if saved is None else saved.tensors["weights"]
+    owner = "student" if which == "student" else "teacher"
+    backbone = build_backbone(
+        config.backbone.model_copy(update={"pretrained": False}),
+        image_size=config.views.global_size,
+        channels=config.data.channels,
+        layer=None if last_block else config.masking.layer,
+    )
+    try:
+        backbone.load_state_dict(_below(weights, f"{owner}.backbone."))
+        prototypes = None if which == "student" else _prototypes(config, weights, backbone.width)
+    except (RuntimeError, KeyError) as fault:
+        raise UserError(
+            f"the weights of {path} do not fit {run / 'config.yaml'}; put the config.yaml of the "
+            "run back as it was written"
+        ) from fault
+    return Subject(
+        name=shown or path.name,
+        backbone=backbone.eval().requires_grad_(False),
+        image_size=config.views.global_size,
+        data=config.data,
+        prototypes=prototypes,
+        folder=run,
+        origin={"weights": which, **_progress(saved, config)},
+    )
+
+
+def _progress(saved: Checkpoint | None, config: PretrainConfig) -> dict[str, Any]:
+    """The training step of a checkpoint, and the epoch where its number of images is known."""
+    if saved is None:
+        return {"step": 0, "epoch": 0.0}
+    images = saved.info.get("images")
+    steps_per_epoch = images // config.train.batch_size if isinstance(images, int) else 0
+    if not steps_per_epoch:
+        return {"step": saved.step}
+    return {"step": saved.step, "epoch": round(saved.step / steps_per_epoch, 2)}
+
+
+def _prototypes(config: PretrainConfig, weights: Mapping[str, Tensor], width: int) -> Prototypes:
+    """Those of the teacher: centre and temperature are its own, and no student's."""
+    head = Head(width, config.head)
+    head.load_state_dict(_below(weights, "teacher.head."))
+    return Prototypes(
+        head.eval().requires_grad_(False),
+        weights["cls_centre.value"],
+        config.schedule.cls_temperature[-1],
+        config.loss.centring,
+    )
+
+
+def _which(text: str) -> tuple[Path, Which]:
+    """The path, and which of its networks is asked for behind an @."""
+    before, at, after = text.rpartition("@")
+    if at and not Path(text).exists():
+        known: dict[str, Which] = {name: name for name in get_args(Which)}
+        if after not in known:
+            raise UserError(
+                f"{text} asks for {after!r} of a run; use @teacher, @student or @untrained"
+            )
+        return Path(before), known[after]
+    return Path(text), "teacher"
+
+
+def _saved(path: Path, folder: Path, run: Path) -> Checkpoint:
+    found = (
+        checkpoint.load_newest(run / "checkpoints") if run == folder else checkpoint.load(folder)
+    )
+    if found is None:
+        raise UserError(f"{path} has no checkpoint yet; start its training again to make one")
+    return found
+
+
+def _below(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {k.removeprefix(prefix): t for k, t in weights.items() if k.startswith(prefix)}
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What a user says of somebody else's network that its file may not tell."""
+
+    positions: Resize | None = None
+    heads: int | None = None
+
+
+def _options(text: str) -> tuple[str, _Options | None]:
+    """The name before the @ and the options behind it, if there are any."""
+    before, at, after = text.rpartition("@")
+    if not at or "=" not in after or Path(text).exists():
+        return text, None
+    positions: Resize | None = None
+    heads: int | None = None
+    for option in after.split(","):
+        key, _, value = option.partition("=")
+        if key == "positions" and value in get_args(Resize):
+            positions = "size" if value == "size" else "reference"
+        elif key == "heads" and value.isdecimal() and int(value):
+            heads = int(value)
+        else:
+            raise UserError(
+                f"{option} in {text} is no option of a file; use positions=size, "
+                "positions=reference or heads=N"
+            )
+    return before, _Options(positions, heads)
+
+
+def _imported(place: str, options: _Options | None, shown: str) -> Subject:
+    """Somebody else's backbone, from a file or from timm, on images of the size it is made for."""
+    name = place.removeprefix(TIMM)
+    options = options or _Options()
+    backbone = import_backbone(name, heads=options.heads, positions=options.positions)
+    backbone = backbone.eval().requires_grad_(False)
+    pixels = pixels_of(backbone)
+    known = {"mean": pixels.mean, "std": pixels.std} if pixels.mean and pixels.std else {}
+    data = DataConfig.model_validate({"channels": backbone.channels, **known})
+    kind = "file" if Path(name).is_file() else "timm"
+    return Subject(shown, backbone, pixels.image_size, data, origin={"weights": kind})

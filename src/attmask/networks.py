@@ -1,0 +1,25 @@
+"""A config becomes networks: student and teacher with their initial weights."""
+
+import torch
+
+from attmask.config import PretrainConfig
+from attmask.distill import Distiller
+from attmask.models.backbone import build_backbone
+from attmask.models.network import Network
+
+
+def build_distiller(config: PretrainConfig) -> Distiller:
+    """Student and teacher with the initial weights of the config's seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        backbone = build_backbone(
+            config.backbone,
+            image_size=config.views.global_size,
+            channels=config.data.channels,
+            layer=config.masking.layer,
+        )
+        student = Network(backbone, config.head)
+    masker = config.masking.build(config.seed)
+    return Distiller(
+        student, masker, config.loss, drop_path=config.backbone.drop_path, seed=config.seed
+    )
