@@ -56,7 +56,7 @@ def write(root: Path, counts: dict[str, int]) -> None:
 
 
 def crops_of(subject: Subject, split: Split, bench: Bench) -> TrainingCrops:
-    return TrainingCrops(subject, split.train, bench, SETTINGS, SETTINGS.reading, 32)
+    return TrainingCrops(subject, split.train, bench, 20, SETTINGS.scale_min, SETTINGS.reading, 32)
 
 
 @given(
@@ -152,6 +152,7 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     assert list(found.numbers) == [
         "top-1, best epoch",
         "top-1, last epoch",
+        "top-5, best epoch",
         "top-5, last epoch",
         "rate",
     ]
@@ -165,8 +166,9 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     assert classifier.digest == found.details["classifier sha256"]
     test = bench.features(subject, split.test, CentreCrop(32, Reading(blocks=2)))
     right = accuracy(classifier, test)
-    assert found.numbers["top-1, last epoch"] == right.top1
-    assert found.numbers["top-5, last epoch"] == right.top5
+    assert found.numbers["top-1, best epoch"] == right.top1
+    assert found.numbers["top-5, best epoch"] == right.top5
+    assert classifier.epoch == found.details["best epoch"]
     rates = found.details["rates"]
     assert [rate["rate"] for rate in rates] == [0.01, 0.1]
     assert found.numbers["top-1, best epoch"] == max(rate["top-1, best epoch"] for rate in rates)
@@ -205,7 +207,7 @@ def test_each_image_goes_through_the_network_once_an_epoch_whatever_the_rates(
 
     monkeypatch.setattr(subject.backbone, "last_outputs", counted)
     SETTINGS.measure(subject, split, bench)
-    assert sum(seen) == SETTINGS.epochs * len(split.train)
+    assert sum(seen) == 3 * len(split.train)
 
 
 def measure_in_one_of_two(
@@ -310,8 +312,23 @@ def test_rates_are_for_256_images_a_step(subject: Subject, split: Split, bench: 
 
 def test_the_defaults_are_the_papers() -> None:
     paper = Linear()
-    assert (paper.epochs, paper.batch_size, paper.reading) == (100, 1024, Reading(blocks=4))
+    on_imagenet = paper.budget(1_281_167)
+    assert (on_imagenet.epochs, on_imagenet.batch_size) == (100, 1024)
+    assert paper.reading == Reading(blocks=4)
     assert {0.003, 0.005} <= set(paper.rates)
+    assert 0.003 in scaled(paper.rates, 1024), "the rate that the paper states for its batch"
+
+
+def test_the_papers_rate_is_a_number_of_its_own(
+    subject: Subject, split: Split, bench: Bench
+) -> None:
+    settings = SETTINGS.model_copy(update={"rates": (0.00075, 0.1)})
+    found = settings.measure(subject, split, bench)
+    paper, ours = found.details["rates"]
+    assert found.numbers["top-1, paper's rate, best epoch"] == paper["top-1, best epoch"]
+    assert found.numbers["top-1, paper's rate, last epoch"] == paper["top-1, last epoch"]
+    assert ours["rate"] == 0.1
+    assert not any("as the paper does" in note for note in found.notes)
 
 
 def test_a_class_without_training_images_is_said(

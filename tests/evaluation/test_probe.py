@@ -1,5 +1,6 @@
 import multiprocessing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 from attmask import distributed
 from attmask.errors import UserError
 from attmask.evaluation import probe
+from attmask.evaluation.classifier import accuracies
 from attmask.evaluation.features import Features
 from attmask.evaluation.knn import Accuracy
 from attmask.evaluation.probe import (
@@ -24,6 +26,7 @@ from attmask.evaluation.probe import (
     left_out,
     order,
     share_of,
+    summary,
     train,
 )
 from tests.evaluation.subjects import CPU
@@ -51,8 +54,7 @@ def trained(
 ) -> Probes:
     width = features.vectors.shape[1]
     probes = Probes(rates, classes=classes, width=width, epochs=epochs, seed=0, device=CPU)
-    steps = -(-len(features.vectors) // batch_size)
-    train(probes, batches_of(features, batch_size), steps, None, None)
+    train(probes, batches_of(features, batch_size), len(features.vectors), None, None)
     return probes
 
 
@@ -200,7 +202,7 @@ def learn_in_one_of_two(rank: int, store: Path, features: Features) -> None:
             yield features.vectors[share_of(batch)], features.labels[share_of(batch)]
 
     probes = Probes([0.1, 0.5], classes=3, width=6, epochs=4, seed=0, device=CPU)
-    curve = train(probes, shares, 4, features, Path(f"{store}.kept"))
+    curve = train(probes, shares, 25, features, Path(f"{store}.kept"))
     seen = [[a.top1 for a in epoch if a is not None] for epoch in curve]
     torch.save([probes.state(), [seen, probes.learned]], f"{store}.{rank}")
     dist.barrier()
@@ -221,7 +223,7 @@ def test_two_processes_learn_what_one_learns(tmp_path: Path) -> None:
         process.join(timeout=120)
     assert [process.exitcode for process in processes] == [0, 0]
     alone = Probes([0.1, 0.5], classes=3, width=6, epochs=4, seed=0, device=CPU)
-    curve = train(alone, batches_of(features, 8), 4, features, None)
+    curve = train(alone, batches_of(features, 8), 25, features, None)
     (first, told), (second, same) = (torch.load(f"{store}.{rank}") for rank in range(2))
     seen, learned = told
     assert same == told
@@ -258,9 +260,9 @@ def test_a_training_that_was_stopped_ends_with_the_same_bits(
         return Probes([0.1, 0.2], classes=3, width=6, epochs=5, seed=0, device=CPU)
 
     whole = fresh()
-    expected = train(whole, batches, 4, features, None)
+    expected = train(whole, batches, 30, features, None)
     with pytest.raises(Stopped):
-        train(fresh(), stop_in(end, batches), 4, features, tmp_path)
+        train(fresh(), stop_in(end, batches), 30, features, tmp_path)
     read: list[int] = []
 
     def counted(epoch: int) -> Iterator[Batch]:
@@ -268,13 +270,14 @@ def test_a_training_that_was_stopped_ends_with_the_same_bits(
         return batches(epoch)
 
     resumed = fresh()
-    assert train(resumed, counted, 4, features, tmp_path) == expected
+    assert train(resumed, counted, 30, features, tmp_path) == expected
     assert read == list(range(end, 5))
     for name, tensor in whole.state().items():
         assert torch.equal(resumed.state()[name], tensor)
     assert resumed.learned == whole.learned == 5 * 30
+    assert resumed.best_top1 == whole.best_top1
     done = fresh()
-    assert train(done, stop_in(0, batches), 4, features, tmp_path) == expected
+    assert train(done, stop_in(0, batches), 30, features, tmp_path) == expected
     assert all(map(torch.equal, done.state().values(), whole.state().values()))
 
 
@@ -283,7 +286,7 @@ def test_a_damaged_state_is_trained_anew(tmp_path: Path, caplog: pytest.LogCaptu
     curves = []
     for _ in range(2):
         probes = Probes([0.1], classes=3, width=6, epochs=2, seed=0, device=CPU)
-        curves.append(train(probes, batches_of(features, 8), 4, features, tmp_path))
+        curves.append(train(probes, batches_of(features, 8), 30, features, tmp_path))
         (file,) = tmp_path.glob("*/probes.safetensors")
         file.write_bytes(b"x" + file.read_bytes()[1:])
     assert curves[0] == curves[1]
@@ -314,3 +317,49 @@ def test_the_best_epoch_of_the_best_rate_is_chosen() -> None:
     assert choose(curve((50, 40), (50, 45)), [0.1, 0.2]).index == 1, "the better last epoch"
     assert choose(curve((50, 45), (50, 45)), [0.1, 0.2]).index == 0, "the earlier rate"
     assert choose(curve((50, 50)), [0.1]).best_epoch == 1, "the earlier epoch"
+
+
+def test_the_weights_of_the_best_epoch_are_kept_also_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "_SECONDS_BETWEEN_SAVES", 0.0)
+    known, asked = clouds(30, 3, apart=0.5), clouds(60, 3, apart=0.5, seed=1)
+    batches, rates = batches_of(known, 8), [0.5, 4.0]
+
+    def fresh() -> Probes:
+        return Probes(rates, classes=3, width=6, epochs=8, seed=0, device=CPU)
+
+    whole = fresh()
+    curve = train(whole, batches, 30, asked, None)
+    resumed = fresh()
+    with pytest.raises(Stopped):
+        train(fresh(), stop_in(6, batches), 30, asked, tmp_path)
+    train(resumed, batches, 30, asked, tmp_path)
+    for index in range(len(rates)):
+        found = summary(curve, index)
+        assert found is not None
+        assert found.best_epoch < 7, "the best epoch is one from before the stop"
+        kept = whole.each[index]
+        assert not torch.equal(kept.best_weight, kept.weight)
+        assert accuracies([(kept.best_weight, kept.best_bias)], asked) == [found.best]
+        assert torch.equal(resumed.each[index].best_weight, kept.best_weight)
+        assert torch.equal(resumed.each[index].best_bias, kept.best_bias)
+
+
+@pytest.mark.parametrize("unread", [0, 3])
+def test_progress_is_counted_in_images(unread: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[tuple[str, int]] = []
+    counted: list[int] = []
+
+    @contextmanager
+    def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+        said.append((what, total))
+        yield counted.append
+
+    monkeypatch.setattr(probe, "counting", counting)
+    features = clouds(20 - unread, 3, apart=1.0)
+    probes = Probes([0.1], classes=3, width=6, epochs=3, seed=0, device=CPU)
+    train(probes, batches_of(features, 8), 20, None, None)
+    assert said == [("training linear classifiers on images", 60)]
+    assert sum(counted) == 60
+    assert counted[1:4] == [8, 8, 4 - unread]

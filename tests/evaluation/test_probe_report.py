@@ -4,12 +4,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from attmask.evaluation.budget import Budget
 from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.encoding import CLS
 from attmask.evaluation.knn import Accuracy
 from attmask.evaluation.probe import Curve, choose
-from attmask.evaluation.probe_report import keep_classifier, report
+from attmask.evaluation.probe_report import PaperRate, keep_classifier, report
 from attmask.evaluation.task import Measures
 from tests.evaluation.subjects import bench_in
 
@@ -22,7 +23,17 @@ def split(scenes: Path) -> Split:
 
 
 def told(curve: Curve, rates: tuple[float, ...], split: Split) -> Measures:
-    return report(curve, choose(curve, rates), rates, split, ("first",), JUDGE, Path("c"))
+    return report(
+        curve,
+        choose(curve, rates),
+        rates,
+        split,
+        ("first",),
+        JUDGE,
+        Path("c"),
+        budget=Budget(1480, 64, 50),
+        paper=PaperRate(0.4, batch_size=1024),
+    )
 
 
 def test_the_table_has_the_best_rate_and_the_details_have_all(split: Split) -> None:
@@ -34,15 +45,36 @@ def test_the_table_has_the_best_rate_and_the_details_have_all(split: Split) -> N
     assert found.numbers == {
         "top-1, best epoch": 50,
         "top-1, last epoch": 40,
+        "top-5, best epoch": 60,
         "top-5, last epoch": 70,
         "rate": 0.2,
+        "top-1, paper's rate, best epoch": 30,
+        "top-1, paper's rate, last epoch": 30,
+    }
+    assert found.details["training"] == {
+        "images": 1480,
+        "batch_size": 64,
+        "epochs": 50,
+        "steps": 1200,
     }
     assert found.details["best epoch"] == 1
     assert [rate["top-1"] for rate in found.details["rates"]] == [[10, 30], [50, 40]]
     assert found.details["classifier"] == "c"
     assert found.details["classifier sha256"] == JUDGE.digest
     assert found.notes[0] == "first"
-    assert found.notes[1].startswith("the best epoch of the best of 2 rates was chosen on the test")
+    assert found.notes[1] == (
+        "trained for 50 epochs of 1,480 images with a batch size of 64: 1,200 steps"
+    )
+    assert found.notes[2].startswith("the best epoch of the best of 2 rates was chosen on the test")
+    assert found.notes[2].endswith("but state one learning rate, 0.4 at a batch size of 1024")
+    assert found.notes[3] == "the classifier that is kept is that of the best epoch, 1"
+
+
+def test_without_the_papers_rate_nothing_is_said_of_it(split: Split) -> None:
+    found = told([[Accuracy(5.0, 6.0)]], (0.2,), split)
+    assert not [name for name in found.numbers if "paper" in name]
+    lost = told([[None, Accuracy(50.0, 60.0)]], (0.1, 0.2), split)
+    assert not [name for name in lost.numbers if "paper" in name]
 
 
 def test_a_rate_that_overflowed_is_said_and_has_no_numbers(split: Split) -> None:

@@ -15,7 +15,6 @@ from attmask.evaluation.datasets.backgrounds import KINDS, MAPPING, ChangedBackg
 from attmask.evaluation.encoding import CentreCrop, Encoding
 from attmask.evaluation.features import Features
 from attmask.evaluation.fitted import Fitting, fit_classifier
-from attmask.evaluation.linear_cached import LinearCached
 from attmask.evaluation.needs import check_crop
 from attmask.evaluation.published import AsPublished, common_side, whole_patches
 from attmask.evaluation.subject import Subject
@@ -112,13 +111,14 @@ class BackgroundReliance(Fitting):
         assert data.train is not None
         assert data.train.labels is not None
         reading, notes = fitting_reading(self.reading, subject.backbone)
-        settings = LinearCached(epochs=self.epochs, rates=self.rates)
+        settings = self.fitting()
         fitted = fit_classifier(
             subject, data.train, bench, reading=reading, image_size=size, settings=settings
         )
+        trained = f"the classifier was fitted for {settings.budget(len(data.train))}"
         unseen = [k for n, k in enumerate(KINDS) if n not in set(data.train.labels.tolist())]
         told = [f"original/train has no image of {', '.join(unseen)}"] if unseen else []
-        return fitted, (*told, *notes)
+        return fitted, (trained, *told, *notes)
 
     def _notes(
         self, subject: Subject, data: ChangedBackgrounds, sides: dict[str, int | None]

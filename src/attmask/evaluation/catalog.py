@@ -14,11 +14,13 @@ from attmask.evaluation.datasets.backgrounds import Backgrounds
 from attmask.evaluation.datasets.galleries import CUB, SOP, Cars, Folder, InShop
 from attmask.evaluation.datasets.labelled import Labelled
 from attmask.evaluation.datasets.landmarks import Landmarks
+from attmask.evaluation.datasets.objects import WithObjects
 from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.fewshot import FewShot
 from attmask.evaluation.knn import Knn
 from attmask.evaluation.linear import Linear
 from attmask.evaluation.linear_cached import LinearCached
+from attmask.evaluation.object_attention import ObjectAttention
 from attmask.evaluation.occlusion import Occlusion
 from attmask.evaluation.quality import Quality
 from attmask.evaluation.recall import Recall
@@ -30,9 +32,9 @@ TASKS: tuple[Task[Any], ...] = (
     Task("knn", Knn(), Labelled(), 1, "weighted nearest neighbours"),
     Task("knn-20", Knn(), Labelled(per_class=260), 1, "k-NN for models pre-trained on 20 %"),
     Task("fewshot", FewShot(), Labelled(), 1, "k-NN with 1, 5, 10 and 20 images a class"),
-    Task("linear", Linear(), Labelled(), 1, "linear classifiers on crops that change each epoch"),
+    Task("linear", Linear(), Labelled(), 2, "linear classifiers on crops that change each epoch"),
     Task(
-        "linear-cached", LinearCached(), Labelled(), 1, "linear classifiers on features read once"
+        "linear-cached", LinearCached(), Labelled(), 2, "linear classifiers on features read once"
     ),
     Task("clustering", Clustering(), Labelled(), 1, "k-means against the labels"),
     Task("retrieval-roxford", Retrieval(), Landmarks(name="roxford5k"), 1, "revisited Oxford"),
@@ -60,10 +62,11 @@ TASKS: tuple[Task[Any], ...] = (
         "backgrounds",
         BackgroundReliance(),
         Backgrounds(),
-        1,
+        2,
         "ImageNet-9: objects on other backgrounds",
     ),
-    Task("occlusion", Occlusion(), Labelled(), 1, "the most attended patches blacked out"),
+    Task("occlusion", Occlusion(), Labelled(), 2, "the most attended patches blacked out"),
+    Task("objects", ObjectAttention(), WithObjects(), 1, "attention and masks on known objects"),
     Task("quality", Quality(), Pictures(), 1, "without labels: rank, alignment, prototypes used"),
 )
 

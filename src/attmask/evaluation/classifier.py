@@ -38,6 +38,8 @@ class LinearClassifier:
     """The digest of the network it was trained on."""
     rate: float | None = None
     """The learning rate for 256 images a step that was chosen, where it is known."""
+    epoch: int | None = None
+    """The epoch after which these were the weights, where it was chosen; counted from 1."""
 
     @property
     def digest(self) -> str:
@@ -46,7 +48,8 @@ class LinearClassifier:
 
     def describe(self) -> dict[str, Any]:
         """Which one it is, for the details of a task that asked it."""
-        return {"sha256": self.digest, "rate": self.rate, "classes": len(self.classes)}
+        known = {"sha256": self.digest, "rate": self.rate, "classes": len(self.classes)}
+        return known if self.epoch is None else {**known, "epoch": self.epoch}
 
     def scores(self, vectors: Float[Tensor, "B W"]) -> Float[Tensor, "B C"]:
         """A score for each class, in fp32; the highest is the answer."""
@@ -64,6 +67,7 @@ class LinearClassifier:
             "network": self.network,
             "sha256": self.digest,
             "rate": json.dumps(self.rate),
+            "epoch": json.dumps(self.epoch),
         }
         part = file.with_name(f".part-{os.getpid()}-{file.name}")
         try:
@@ -193,12 +197,12 @@ def _read(file: Path) -> LinearClassifier:
         classes = tuple(str(name) for name in json.loads(told["classes"]))
         reading = Reading.model_validate_json(told["reading"])
         size, network, digest = int(told["image_size"]), told["network"], told["sha256"]
-        rate = json.loads(told.get("rate", "null"))
+        rate, epoch = (json.loads(told.get(name, "null")) for name in ("rate", "epoch"))
     except (KeyError, ValueError) as fault:
         raise _damaged(file) from fault
     if digest != _hash(weight, bias) or len(classes) != len(weight):
         raise _damaged(file)
-    return LinearClassifier(weight, bias, classes, reading, size, network, rate)
+    return LinearClassifier(weight, bias, classes, reading, size, network, rate, epoch)
 
 
 def _damaged(file: Path) -> UserError:

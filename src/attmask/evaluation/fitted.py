@@ -12,6 +12,7 @@ from attmask import distributed
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
+from attmask.evaluation.budget import Budget
 from attmask.evaluation.cache import FeatureCache
 from attmask.evaluation.classifier import LinearClassifier, fitting_reading, is_finite
 from attmask.evaluation.encoding import CentreCrop, Reading
@@ -26,14 +27,24 @@ log = logging.getLogger(__name__)
 
 # Counts whenever the same settings give other classifiers: what was kept is then stale. The
 # versions of the tasks in catalog.py that use them must be raised with it.
-_VERSION = 1
+_VERSION = 2
 _HELD_OUT = 0.1  # of each class: they tell the learning rates apart where no test image may
 
 
 class Fitting(Config):
     """How a classifier is fitted for a protocol that is given none."""
 
-    epochs: int = setting(50, "passes to fit a classifier where none is given", ge=1)
+    epochs: int | None = setting(
+        None,
+        "passes to fit a classifier where none is given (null: 50, more for very few images)",
+        ge=1,
+    )
+    batch_size: int | None = setting(
+        None,
+        "images a step to fit a classifier with (null: 1024, less where it would make fewer than "
+        "1,000 steps)",
+        ge=1,
+    )
     rates: tuple[PositiveFloat, ...] = setting(
         LinearCached().rates,
         "learning rates to fit a classifier with; training images held out choose one",
@@ -44,6 +55,10 @@ class Fitting(Config):
         "what a fitted classifier reads of the network",
         paper="[CLS] of the last 4 blocks",
     )
+
+    def fitting(self) -> LinearCached:
+        """The same as settings of a probe on cached features."""
+        return LinearCached(epochs=self.epochs, batch_size=self.batch_size, rates=self.rates)
 
 
 def fit_classifier(
@@ -65,8 +80,10 @@ def fit_classifier(
     reading, _ = fitting_reading(reading, subject.backbone)
     encoding = CentreCrop(image_size, reading)
     network = subject.digest
+    budget = settings.budget(len(train))
     key = {
         "fitted": _VERSION,
+        "training": budget.describe(),
         "settings": settings.model_dump(mode="json", exclude={"reading", "image_size"}),
         "seed": bench.seed,
         "classes": list(train.classes),
@@ -78,10 +95,16 @@ def fit_classifier(
     if distributed.all_agree(known is not None) and known is not None:
         return known
     plain, flipped = both_ways(subject, train, bench, encoding, settings)
-    index = _best_rate(plain, flipped, train, settings, bench)
+    index = _best_rate(plain, flipped, train, settings, bench, budget)
     alone = settings.model_copy(update={"rates": (settings.rates[index],)})
     probes, _ = train_on_features(
-        plain, flipped, len(train.classes), settings=alone, seed=bench.seed, device=bench.device
+        plain,
+        flipped,
+        len(train.classes),
+        settings=alone,
+        seed=bench.seed,
+        device=bench.device,
+        budget=budget,
     )
     if not is_finite(probes.each[0].weight, probes.each[0].bias):
         raise overflowed(alone.rates)
@@ -100,7 +123,12 @@ def fit_classifier(
 
 
 def _best_rate(
-    plain: Features, flipped: Features | None, train: Source, settings: LinearCached, bench: Bench
+    plain: Features,
+    flipped: Features | None,
+    train: Source,
+    settings: LinearCached,
+    bench: Bench,
+    budget: Budget,
 ) -> int:
     """Which learning rate is best on held-out images when the others are learned from."""
     if len(settings.rates) == 1:
@@ -121,6 +149,7 @@ def _best_rate(
         seed=bench.seed,
         device=bench.device,
         rows=learned,
+        budget=budget,
     )
     return choose([probes.accuracies(plain, asked)], settings.rates).index
 

@@ -22,6 +22,7 @@ from attmask.data.sources import DataConfig
 from attmask.data.views import ViewsConfig
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
+from attmask.evaluation.budget import Budget, training_budget
 from attmask.evaluation.cache import FeatureCache
 from attmask.evaluation.classifier import LinearClassifier, fitting_reading
 from attmask.evaluation.datasets.labelled import Split
@@ -29,7 +30,7 @@ from attmask.evaluation.encoding import CentreCrop, Reading
 from attmask.evaluation.features import as_tensor, frozen, normalise, read_in_order
 from attmask.evaluation.needs import check_crop, check_images
 from attmask.evaluation.probe import Batch, Probes, choose, left_out, order, share_of, train
-from attmask.evaluation.probe_report import keep_classifier, report
+from attmask.evaluation.probe_report import PaperRate, keep_classifier, report
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
 from attmask.randomness import uniform
@@ -39,18 +40,32 @@ log = logging.getLogger(__name__)
 
 # Counts whenever the same settings give other numbers: what was kept is then stale. The versions
 # of the tasks in catalog.py must be raised with it.
-_VERSION = 1
+_VERSION = 2
+
+PAPER = PaperRate(0.003, batch_size=1024)
+PAPER_EPOCHS = 100
 
 
 class Linear(Config):
     """The paper's linear probe: random resized crops and flips, fresh in every epoch."""
 
-    epochs: int = setting(100, "passes over the images", paper="100", ge=1)
-    batch_size: int = setting(1024, "images a step, of all processes", paper="1024", ge=1)
+    epochs: int | None = setting(
+        None,
+        "passes over the images (null: 100, more where these make fewer than 1,000 steps of 32)",
+        paper="100",
+        ge=1,
+    )
+    batch_size: int | None = setting(
+        None,
+        "images a step, of all processes (null: 1024, less where it would make fewer than 1,000 "
+        "steps)",
+        paper="1024",
+        ge=1,
+    )
     rates: tuple[PositiveFloat, ...] = setting(
-        (0.0005, 0.001, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1),
+        (0.0005, PAPER.for_256, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1),
         "learning rates for 256 images a step, one classifier each",
-        paper="0.003 at batch 1024; the reference 0.005 at 2048, scaled",
+        paper="0.00075 (0.003 at batch 1024); the reference 0.005 at 2048, scaled",
         min_length=1,
     )
     reading: Reading = setting(
@@ -75,34 +90,39 @@ class Linear(Config):
         size = self.image_size or subject.image_size
         encoding = CentreCrop(size, reading)
         test = bench.features(subject, data.test, encoding, "test images")
-        crops = TrainingCrops(subject, data.train, bench, self, reading, size)
+        budget = self.budget(len(data.train))
+        crops = TrainingCrops(
+            subject, data.train, bench, budget.batch_size, self.scale_min, reading, size
+        )
         probes = Probes(
-            scaled(self.rates, self.batch_size),
+            scaled(self.rates, budget.batch_size),
             classes=data.classes,
             width=reading.width(subject.backbone),
-            epochs=self.epochs,
+            epochs=budget.epochs,
             seed=bench.seed,
             device=bench.device,
         )
         key = {
             "linear": _VERSION,
             "settings": self.model_dump(mode="json"),
+            "training": budget.describe(),
             "seed": bench.seed,
             "classes": list(data.train.classes),
             "train": bench.key(subject, data.train, encoding),
             "test": bench.key(subject, data.test, encoding),
         }
         keep = FeatureCache(bench.cache / "probes").place(key)
-        curve = train(probes, crops.epoch, crops.steps, test, keep)
+        curve = train(probes, crops.epoch, len(data.train), test, keep)
         chosen = choose(curve, self.rates)
         classifier = LinearClassifier(
-            weight=probes.each[chosen.index].weight,
-            bias=probes.each[chosen.index].bias,
+            weight=probes.each[chosen.index].best_weight,
+            bias=probes.each[chosen.index].best_bias,
             classes=tuple(data.train.classes),
             reading=reading,
             image_size=size,
             network=subject.digest,
             rate=self.rates[chosen.index],
+            epoch=chosen.best_epoch,
         )
         name = f"linear-{subject.digest[:16]}-{keep.name[:16]}.safetensors"
         file = keep_classifier(classifier, bench, name)
@@ -111,7 +131,15 @@ class Linear(Config):
             bench.known.unreadable[data.train] = unread
             told = f"{unread} of {len(data.train)} training images could not be read"
             notes = (*notes, f"{told}; they were left out")
-        return report(curve, chosen, self.rates, data, notes, classifier, file)
+        return report(
+            curve, chosen, self.rates, data, notes, classifier, file, budget=budget, paper=PAPER
+        )
+
+    def budget(self, images: int) -> Budget:
+        """The batch size and the number of epochs for so many images."""
+        return training_budget(
+            images, batch_size=self.batch_size, epochs=self.epochs, usual_epochs=PAPER_EPOCHS
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +149,8 @@ class TrainingCrops:
     subject: Subject
     source: Source
     bench: Bench
-    settings: Linear
+    batch_size: int
+    scale_min: float
     reading: Reading
     size: int
 
@@ -130,14 +159,9 @@ class TrainingCrops:
             raise UserError(f"{self.source.root} has no images to learn from; give some")
         check_readable(self.source, self.subject.data)
 
-    @property
-    def steps(self) -> int:
-        """The number of batches in an epoch."""
-        return -(-len(self.source) // self.settings.batch_size)
-
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """This process's share of every batch; pictures that cannot be read are left out."""
-        size, seed = self.settings.batch_size, self.bench.seed
+        size, seed = self.batch_size, self.bench.seed
         batches = order(len(self.source), batch_size=size, seed=seed, epoch=epoch)
         shares = [share_of(batch) for batch in batches]
         assert self.source.labels is not None
@@ -168,9 +192,7 @@ class TrainingCrops:
         self, epoch: int, indices: list[int]
     ) -> Iterator[tuple[Float[Tensor, "b W"], Bool[Tensor, "b"]]]:
         bench, data, backbone = self.bench, self.subject.data, self.subject.backbone
-        views = ViewsConfig(
-            global_size=self.size, split_scale=self.settings.scale_min, local_crops=0
-        )
+        views = ViewsConfig(global_size=self.size, split_scale=self.scale_min, local_crops=0)
         # Not the seed itself, by which the crops of pre-training are drawn.
         seed = int(uniform("crops of a linear probe", bench.seed) * 2**53)
         read = partial(read_training_crop, self.source, data, views, seed, epoch)

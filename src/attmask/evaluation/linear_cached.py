@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attmask.data.source import Source
 from attmask.evaluation.bench import Bench
+from attmask.evaluation.budget import Budget, training_budget
 from attmask.evaluation.cache import FeatureCache
 from attmask.evaluation.classifier import LinearClassifier, fitting_reading
 from attmask.evaluation.datasets.labelled import Split
@@ -30,7 +31,7 @@ from attmask.evaluation.probe import (
     share_of,
     train,
 )
-from attmask.evaluation.probe_report import keep_classifier, report
+from attmask.evaluation.probe_report import PaperRate, keep_classifier, report
 from attmask.evaluation.subject import Subject
 from attmask.evaluation.task import Measures
 from attmask.randomness import uniform
@@ -38,16 +39,30 @@ from attmask.settings import Config, setting
 
 # Counts whenever the same settings give other numbers: what was kept is then stale. The versions
 # of the tasks in catalog.py must be raised with it.
-_VERSION = 1
+_VERSION = 2
+
+PAPER = PaperRate(0.01, batch_size=1024)
+PAPER_EPOCHS = 50
 
 
 class LinearCached(Config):
     """The paper's probe for Places205: cached features, flips only."""
 
-    epochs: int = setting(50, "passes over the features", paper="50", ge=1)
-    batch_size: int = setting(1024, "images a step, of all processes", paper="1024", ge=1)
+    epochs: int | None = setting(
+        None,
+        "passes over the features (null: 50, more where these make fewer than 1,000 steps of 32)",
+        paper="50",
+        ge=1,
+    )
+    batch_size: int | None = setting(
+        None,
+        "images a step, of all processes (null: 1024, less where it would make fewer than 1,000 "
+        "steps)",
+        paper="1024",
+        ge=1,
+    )
     rates: tuple[PositiveFloat, ...] = setting(
-        (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1),
+        (0.0005, 0.001, PAPER.for_256, 0.005, 0.01, 0.02, 0.05, 0.1),
         "learning rates for 256 images a step, one classifier each",
         paper="0.0025 (0.01 at batch 1024)",
         min_length=1,
@@ -74,9 +89,11 @@ class LinearCached(Config):
         encoding = CentreCrop(size, reading)
         plain, flipped = both_ways(subject, data.train, bench, encoding, self)
         test = bench.features(subject, data.test, encoding, "test images")
+        budget = self.budget(len(plain.vectors))
         key = {
             "linear-cached": _VERSION,
             "settings": self.model_dump(mode="json"),
+            "training": budget.describe(),
             "seed": bench.seed,
             "classes": list(data.train.classes),
             "train": bench.key(subject, data.train, encoding),
@@ -95,17 +112,26 @@ class LinearCached(Config):
         )
         chosen = choose(curve, self.rates)
         classifier = LinearClassifier(
-            weight=probes.each[chosen.index].weight,
-            bias=probes.each[chosen.index].bias,
+            weight=probes.each[chosen.index].best_weight,
+            bias=probes.each[chosen.index].best_bias,
             classes=tuple(data.train.classes),
             reading=reading,
             image_size=size,
             network=subject.digest,
             rate=self.rates[chosen.index],
+            epoch=chosen.best_epoch,
         )
         name = f"linear-cached-{subject.digest[:16]}-{keep.name[:16]}.safetensors"
         file = keep_classifier(classifier, bench, name)
-        return report(curve, chosen, self.rates, data, notes, classifier, file)
+        return report(
+            curve, chosen, self.rates, data, notes, classifier, file, budget=budget, paper=PAPER
+        )
+
+    def budget(self, images: int) -> Budget:
+        """The batch size and the number of epochs for so many images."""
+        return training_budget(
+            images, batch_size=self.batch_size, epochs=self.epochs, usual_epochs=PAPER_EPOCHS
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,11 +143,6 @@ class CachedBatches:
     rows: Int[Tensor, "m"]
     batch_size: int
     seed: int
-
-    @property
-    def steps(self) -> int:
-        """The number of batches in an epoch."""
-        return -(-len(self.rows) // self.batch_size)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """This process's share of every batch, read from the disk when its turn comes."""
@@ -147,23 +168,26 @@ def train_on_features(
     rows: Int[Tensor, "m"] | None = None,
     test: Features | None = None,
     keep: Path | None = None,
+    budget: Budget | None = None,
 ) -> tuple[Probes, Curve]:
     """Train a classifier for each rate on all features or on some rows of them.
 
-    With `test`, the curve has the accuracy after each epoch; with `keep`, a folder for exactly
+    `budget` says for how long (by default as the settings have it for so many rows). With `test`,
+    the curve has the accuracy after each epoch; with `keep`, a folder for exactly
     this training, it goes on where it was stopped.
     """
     rows = torch.arange(len(plain.vectors)) if rows is None else rows
+    budget = budget or settings.budget(len(rows))
     probes = Probes(
-        scaled(settings.rates, settings.batch_size),
+        scaled(settings.rates, budget.batch_size),
         classes=classes,
         width=plain.vectors.shape[1],
-        epochs=settings.epochs,
+        epochs=budget.epochs,
         seed=seed,
         device=device,
     )
-    batches = CachedBatches(plain, flipped, rows, settings.batch_size, seed)
-    return probes, train(probes, batches.epoch, batches.steps, test, keep)
+    batches = CachedBatches(plain, flipped, rows, budget.batch_size, seed)
+    return probes, train(probes, batches.epoch, len(rows), test, keep)
 
 
 def both_ways(

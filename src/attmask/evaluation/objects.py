@@ -1,5 +1,6 @@
 """Where the object is known: does attention fall on it, and how much of it does a mask hide?"""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -197,8 +198,12 @@ def measure_objects(
     batch_size: int = 64,
     workers: int = 0,
     autocast: Autocast = nullcontext,
+    count: Callable[[int], None] = lambda _: None,
 ) -> ObjectReport:
-    """Attention on the object and what each strategy hides of it, over the images that have one."""
+    """Attention on the object and what each strategy hides of it, over the images that have one.
+
+    `count` is told how many images were done.
+    """
     masks = ObjectMasks(source)
     with_mask = sorted(masks.files)
     labels = None if source.labels is None else [int(source.labels[i]) for i in with_mask]
@@ -222,6 +227,7 @@ def measure_objects(
             for name, values in batch.items():
                 measured.setdefault(name, []).append(values)
             done += len(crops)
+            count(len(crops))
     return _report(measured, source, ratio)
 
 

@@ -29,7 +29,6 @@ from attmask.evaluation.encoding import CentreCrop, Encoding
 from attmask.evaluation.features import Features
 from attmask.evaluation.fitted import Fitting, fit_classifier
 from attmask.evaluation.knn import Accuracy
-from attmask.evaluation.linear_cached import LinearCached
 from attmask.evaluation.loading import load_subject
 from attmask.evaluation.needs import check_crop, check_images
 from attmask.evaluation.occluded import ClsAttention, Occluded, attention_ranks
@@ -135,9 +134,12 @@ class Occlusion(Fitting):
             bench,
             reading=reading,
             image_size=self.image_size or subject.image_size,
-            settings=LinearCached(epochs=self.epochs, rates=self.rates),
+            settings=self.fitting(),
         )
-        told = "the classifier was fitted on cached features of whole training images"
+        told = (
+            "the classifier was fitted on cached features of whole training images, "
+            f"{self.fitting().budget(len(data.train))}"
+        )
         missing = data.missing_in_train()
         if missing:
             told = f"{told}; it never saw {len(missing)} tested classes, the first is {missing[0]}"

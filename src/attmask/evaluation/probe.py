@@ -2,7 +2,8 @@
 
 They share the initial weights and every batch, so that each learns bit for bit what it would learn
 alone. Cross entropy, SGD with momentum 0.9, no weight decay, all in fp32; the learning rate falls
-to zero along half a cosine, one step an epoch, as in the reference.
+to zero along half a cosine, one step an epoch, as in the reference. The weights of the best epoch
+are kept, as the authors' code does.
 """
 
 import logging
@@ -47,6 +48,9 @@ class Probe:
     bias: Float[Tensor, "C"]
     weight_speed: Float[Tensor, "C W"]
     bias_speed: Float[Tensor, "C"]
+    best_weight: Float[Tensor, "C W"]
+    best_bias: Float[Tensor, "C"]
+    """Weight and bias after the epoch with the best test accuracy so far."""
 
     def step(
         self, vectors: Float[Tensor, "B W"], labels: Int[Tensor, "B"], images: float, rate: float
@@ -66,7 +70,13 @@ class Probe:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All that changes while it learns."""
-        return self.weight, self.bias, self.weight_speed, self.bias_speed
+        moving = (self.weight, self.bias, self.weight_speed, self.bias_speed)
+        return *moving, self.best_weight, self.best_bias
+
+    def keep(self) -> None:
+        """Take the weights as they are now for the best."""
+        self.best_weight.copy_(self.weight)
+        self.best_bias.copy_(self.bias)
 
 
 class Probes:
@@ -99,9 +109,13 @@ class Probes:
                 bias=bias.clone(),
                 weight_speed=torch.zeros_like(start),
                 bias_speed=bias.clone(),
+                best_weight=start.clone(),
+                best_bias=bias.clone(),
             )
             for rate in rates
         ]
+        self.best_top1 = [-1.0] * len(self.each)
+        """The test accuracy of the weights that are kept, for each rate."""
 
     @torch.no_grad()
     def step(self, vectors: Float[Tensor, "B W"], labels: Int[Tensor, "B"], *, epoch: int) -> None:
@@ -124,6 +138,14 @@ class Probes:
         able = [(p.weight, p.bias) for p, fine in zip(self.each, finite, strict=True) if fine]
         found = iter(accuracies(able, features, rows))
         return [next(found) if fine else None for fine in finite]
+
+    def keep_best(self, found: Sequence[Accuracy | None]) -> None:
+        """Keep the weights of each rate that has just reached its best accuracy; of equally good
+        epochs the earlier one stays."""
+        for index, (probe, accuracy) in enumerate(zip(self.each, found, strict=True)):
+            if accuracy is not None and accuracy.top1 > self.best_top1[index]:
+                self.best_top1[index] = accuracy.top1
+                probe.keep()
 
     def state(self) -> dict[str, Tensor]:
         """All that changes while they learn."""
@@ -153,21 +175,27 @@ def share_of(batch: Int[Tensor, "B"]) -> Int[Tensor, "_"]:
 
 
 def train(
-    probes: Probes, batches: Batches, steps: int, test: Features | None, keep: Path | None
+    probes: Probes, batches: Batches, images: int, test: Features | None, keep: Path | None
 ) -> Curve:
-    """Train for all epochs of `steps` batches, and test after each.
+    """Train for all epochs of `images` images, test after each and keep the best weights.
 
     With `keep`, a folder that stands for exactly this training, it goes on where it was stopped.
     """
     curve = [] if keep is None else _resume(probes, keep)
     saved = time.monotonic()
-    with counting("training linear classifiers", probes.epochs * steps) as count:
-        count(len(curve) * steps)
+    with counting("training linear classifiers on images", probes.epochs * images) as count:
+        count(len(curve) * images)
         for epoch in range(len(curve), probes.epochs):
+            left = images
             for vectors, labels in batches(epoch):
                 probes.step(vectors, labels, epoch=epoch)
-                count(1)
+                seen = min(left, len(labels) * distributed.world_size())
+                count(seen)
+                left -= seen
+            count(left)  # pictures that could not be read, and what other processes had more
             curve.append([] if test is None else probes.accuracies(test))
+            if test is not None:
+                probes.keep_best(curve[-1])
             late = time.monotonic() - saved >= _SECONDS_BETWEEN_SAVES
             if keep is not None and (late or epoch + 1 == probes.epochs):
                 _save(probes, curve, keep)
@@ -241,9 +269,13 @@ def _resume(probes: Probes, folder: Path) -> Curve:
         )
     if found is None:
         return []
+    stored: list[list[list[float] | None]] = found.info["curve"]
+    curve: Curve = [[None if a is None else Accuracy(*a) for a in epoch] for epoch in stored]
     probes.load_state(found.tensors["probes"])
     probes.learned = int(found.info["learned"])
+    for index in range(len(probes.each)):
+        seen = [epoch[index] for epoch in curve if epoch]
+        probes.best_top1[index] = max((a.top1 for a in seen if a is not None), default=-1.0)
     if done < probes.epochs:
         log.info("linear classifiers: going on after epoch %d of %d", done, probes.epochs)
-    stored: list[list[list[float] | None]] = found.info["curve"]
-    return [[None if a is None else Accuracy(*a) for a in epoch] for epoch in stored]
+    return curve

@@ -1,0 +1,33 @@
+"""Images whose object is known: with a mask or a trimap beside each of them."""
+
+from pathlib import Path
+from typing import ClassVar
+
+from attmask.errors import UserError
+from attmask.evaluation.datasets.pictures import Pictures, Shown
+from attmask.evaluation.features import spread_evenly
+from attmask.evaluation.objects import ObjectMasks
+from attmask.settings import setting
+
+
+class WithObjects(Pictures):
+    """Any images that pretrain reads, of which those with a mask are taken."""
+
+    layout: ClassVar[str] = (
+        "SPLIT/CLASS/ID.jpg and beside the splits masks/SPLIT/CLASS/ID.png (not zero is object) or "
+        "trimaps/SPLIT/CLASS/ID.png (1 object, 2 background, 3 unknown)"
+    )
+
+    max_images: int | None = setting(
+        None, "at most so many images, evenly spread over the classes (null: all)", ge=1
+    )
+
+    def open(self, path: Path) -> Shown:
+        """The images that have a mask, or where masks were looked for."""
+        images = Pictures.open(self.model_copy(update={"max_images": None}), path).images
+        with_mask = sorted(ObjectMasks(images).files)
+        if not with_mask:
+            raise UserError(f"no image of {images.root} has a mask; wanted {self.layout}")
+        labels = None if images.labels is None else images.labels[with_mask]
+        chosen = spread_evenly(labels, len(with_mask), self.max_images)
+        return Shown(images.subset([with_mask[i] for i in chosen]))
