@@ -36,10 +36,10 @@ from attmask.data.views import Views
 from attmask.distill import patch_weights
 from attmask.hardware import Format, Precision
 from attmask.losses import cls_loss, patch_loss
+from attmask.networks import build_distiller
 from attmask.optim import build_optimizer, clip_each_parameter_
 from attmask.recipe import load_recipe
 from attmask.schedules import Schedules
-from attmask.networks import build_distiller
 from attmask.train import train_step
 from benchmarks.multiplies import seconds_of_products
 from benchmarks.peers.textbook import TextbookStep

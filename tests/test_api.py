@@ -15,8 +15,8 @@ from attmask.cli import main
 from attmask.config import override
 from attmask.errors import UserError
 from attmask.monitor import read_metrics
-from attmask.recipe import load_recipe
 from attmask.networks import build_distiller
+from attmask.recipe import load_recipe
 from tests.runs import SHORT, environment, last_checkpoint, same_tensors
 
 

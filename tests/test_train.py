@@ -17,10 +17,10 @@ from attmask.losses import LossConfig
 from attmask.masking import Draws, Grid, High, Masker
 from attmask.models.backbone import build_backbone
 from attmask.models.network import Network
+from attmask.networks import build_distiller
 from attmask.optim import OptimConfig, build_optimizer
 from attmask.recipe import load_recipe
 from attmask.schedules import Now, ScheduleConfig, Schedules
-from attmask.networks import build_distiller
 from attmask.train import train_step
 from tests.reference import BACKBONE, HEAD, IMAGE_SIZE, arrays, our_name, tensors, weights
 from tests.runs import SHORT

@@ -139,9 +139,7 @@ def evaluate(
 class Networks:
     """The networks of several checkpoints, each loaded when its turn comes and then let go."""
 
-    def __init__(
-        self, named: Sequence[str | Path], bench_for: Callable[[Subject], Bench]
-    ) -> None:
+    def __init__(self, named: Sequence[str | Path], bench_for: Callable[[Subject], Bench]) -> None:
         self.named, self.bench_for = named, bench_for
         self._only: Subject | None = None
 

@@ -7,10 +7,13 @@ import pytest
 
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench
+from attmask.evaluation.card import Card
+from attmask.evaluation.catalog import find_tasks
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.encoding import CentreCrop
-from attmask.evaluation.evaluate import measure, measure_all
+from attmask.evaluation.evaluate import UnfinishedError, measure, measure_all
 from attmask.evaluation.subject import Subject
+from attmask.evaluation.table import render
 from attmask.evaluation.task import Measures, Task
 from attmask.settings import Config, setting
 from tests.evaluation.subjects import bench_in, tiny_subject
@@ -46,6 +49,7 @@ def test_a_card_holds_the_number_and_how_it_came_about(scenes: Path, tmp_path: P
     assert (card.notes, card.details) == (["said"], {"a": [1]})
     assert (card.format, card.device, card.processes, card.seed) == ("fp32", "cpu", 1, 0)
     assert json.loads(json.dumps(card.to_dict())) == card.to_dict()
+    assert card.network == subject.describe(32)
 
 
 def test_every_card_of_a_run_is_kept_at_once(scenes: Path, tmp_path: Path) -> None:
@@ -105,3 +109,111 @@ def test_a_run_that_cannot_be_written_to_loses_no_number(
     (card,) = measure_all([LENGTH], [(subject, bench_in(tmp_path))], {"length": scenes})
     assert card.numbers
     assert "cannot write" in caplog.text
+
+
+class Demanding(MeanLength):
+    """What cannot be measured on networks of some names."""
+
+    refused: str = setting("", "name of the network that is refused")
+
+    def check(self, subject: Subject, data: Split) -> None:
+        if subject.name == self.refused:
+            raise UserError(f"{subject.name} is not good enough")
+
+
+def test_the_needs_of_all_tasks_on_all_networks_are_checked_before_the_first_is_measured(
+    scenes: Path, tmp_path: Path
+) -> None:
+    demanding = Task("demanding", Demanding(refused="last"), Labelled(), 1, "")
+    folder = tmp_path / "run"
+    pairs = [(tiny_subject(name=n, folder=folder), bench_in(tmp_path)) for n in ("first", "last")]
+    places = {"length": scenes, "demanding": scenes}
+    with pytest.raises(UserError, match="last is not good enough"):
+        measure_all([LENGTH, demanding], pairs, places)
+    assert not folder.exists()
+    assert not (tmp_path / "cache").exists()
+    assert len(measure_all([LENGTH, demanding], pairs[:1], places)) == 2
+
+
+@pytest.mark.parametrize("fault", [UserError("no disk"), RuntimeError("a fault of ours")])
+def test_a_task_that_fails_does_not_hide_the_others(
+    fault: Exception, scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(MeanLength):
+        def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
+            raise fault
+
+    broken = Task("broken", Broken(), Labelled(), 1, "")
+    pairs = [(tiny_subject(seed, f"net {seed}"), bench_in(tmp_path)) for seed in (0, 1)]
+    with pytest.raises(UnfinishedError) as caught:
+        measure_all([broken, LENGTH], pairs, {"length": scenes, "broken": scenes})
+    assert [card.checkpoint for card in caught.value.cards] == ["net 0", "net 1"]
+    first, second = caught.value.failures
+    assert first.startswith("broken on net 0 failed: ")
+    assert second.startswith("broken on net 1 failed: ")
+    assert str(fault) in first
+    assert str(caught.value) == f"{first}; {second}"
+    assert ("Traceback" in caplog.text) == isinstance(fault, RuntimeError)
+
+
+def test_the_image_size_is_said_before_images_are_read_and_how_to_choose_a_smaller_one(
+    scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    (knn,) = find_tasks(["knn"], ["image_size=32"])
+    measure_all([knn], [(tiny_subject(), bench_in(tmp_path))], {"knn": scenes})
+    assert f"tiny: knn on {scenes}, images of 32 pixels" in caplog.messages
+    large = replace(tiny_subject(), image_size=520)
+    few = Split(*(part.subset([0]) for part in Labelled().open(scenes).sources.values()))
+    caplog.clear()
+    (knn,) = find_tasks(["knn"])
+    other = replace(knn, dataset=_Given(few))
+    measure_all([other], [(large, bench_in(tmp_path))], {"knn": scenes})
+    assert caplog.messages[0] == (
+        f"tiny: knn on {scenes}, images of 520 pixels (slow; knn.image_size=224 is faster)"
+    )
+
+
+class _Given(Labelled):
+    """Images that are open already."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__()
+        object.__setattr__(self, "split", split)
+
+    def open(self, path: Path) -> Split:
+        found: Split = object.__getattribute__(self, "split")
+        return found
+
+
+def test_a_card_says_what_the_network_is_and_what_it_was_shown(
+    scenes: Path, tmp_path: Path
+) -> None:
+    subject = replace(tiny_subject(), origin={"weights": "teacher", "step": 12, "epoch": 2.0})
+    (knn,) = find_tasks(["knn"], ["image_size=40"])
+    (card,) = measure_all([knn], [(subject, bench_in(tmp_path))], {"knn": scenes})
+    assert card.network == {
+        "weights": "teacher",
+        "step": 12,
+        "epoch": 2.0,
+        "image size": 40,
+        "patch size": 8,
+        "width": 24,
+        "depth": 2,
+        "heads": 2,
+        "registers": 0,
+        "positions": "size",
+        "channels": 3,
+        "mean": list(subject.data.mean),
+        "std": list(subject.data.std),
+    }
+    old = {name: value for name, value in card.to_dict().items() if name != "network"}
+    assert Card(**old).network == {}, "cards from before this field open"
+    text = render([card, replace(Card(**old), checkpoint="old")], width=200)
+    first = text.splitlines()[0]
+    assert first == (
+        "tiny: teacher, step 12 (epoch 2), 2 blocks of width 24, 2 heads, patch 8, "
+        "positions by size, mean 0.485 0.456 0.406, std 0.229 0.224 0.225"
+    )
+    assert "knn (version 1; train 48, test 20; 40 pixels)" in text
+    assert "top-1 (k = 20)" in text

@@ -5,12 +5,14 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from timm.models.vision_transformer import VisionTransformer
 
 from attmask.api import pretrain
 from attmask.config import from_yaml
+from attmask.data.sources import IMAGENET_MEAN
 from attmask.errors import UserError
-from attmask.evaluation.subject import Subject
 from attmask.evaluation.loading import load_run, load_subject, names_of
+from attmask.evaluation.subject import Subject
 from attmask.networks import build_distiller
 from tests.runs import SHORT, last_checkpoint
 
@@ -92,10 +94,95 @@ def test_a_file_of_weights_is_somebody_elses_backbone(tmp_path: Path) -> None:
     assert torch.equal(first_weight(subject), vit.state_dict()["patch_embed.proj.weight"])
 
 
+def test_a_run_says_where_its_weights_come_from(run: Path) -> None:
+    saved = last_checkpoint(run)
+    steps_per_epoch = saved.info["images"] // 8
+    trained = {"step": saved.step, "epoch": round(saved.step / steps_per_epoch, 2)}
+    assert saved.step > 0
+    assert load_subject(run).origin == {"weights": "teacher", **trained}
+    assert load_subject(f"{run}@student").origin == {"weights": "student", **trained}
+    assert load_subject(f"{run}@untrained").origin == {
+        "weights": "untrained",
+        "step": 0,
+        "epoch": 0,
+    }
+
+
+def test_attention_is_that_of_the_runs_block_or_of_the_last(run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    text = (other / "config.yaml").read_text()
+    assert text.count("layer: null") == 1
+    (other / "config.yaml").write_text(text.replace("layer: null", "layer: 1"))
+    images = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        last = load_subject(run).backbone(images).attention
+        chosen = load_subject(other).backbone(images).attention
+        again = load_subject(other, last_block=True).backbone(images).attention
+    assert torch.equal(again, last)
+    assert not torch.equal(chosen, last)
+
+
+def test_weights_that_do_not_fit_their_config_are_one_line(run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    text = (other / "config.yaml").read_text()
+    (other / "config.yaml").write_text(text.replace("depth: 2", "depth: 3", 1))
+    assert text.count("depth: 2") == 1
+    with pytest.raises(UserError, match=r"do not fit .*config.yaml; put the config.yaml"):
+        load_subject(other)
+
+
+@pytest.mark.parametrize(("channels", "mean"), [(3, IMAGENET_MEAN), (1, (0.459,))])
+def test_a_file_says_nothing_of_its_pixels_so_they_are_imagenets(
+    channels: int, mean: tuple[float, ...], tmp_path: Path
+) -> None:
+    vit = VisionTransformer(
+        img_size=32, patch_size=8, in_chans=channels, embed_dim=64, depth=1, num_heads=1
+    )
+    torch.save(vit.state_dict(), tmp_path / "x.pth")
+    found = load_subject(tmp_path / "x.pth")
+    assert found.data.mean == mean
+    assert (found.data.channels, found.image_size) == (channels, 32)
+    assert found.origin == {"weights": "file"}
+
+
+def test_behind_a_file_stands_what_it_does_not_tell(tmp_path: Path) -> None:
+    vit = VisionTransformer(img_size=32, patch_size=8, embed_dim=48, depth=1, num_heads=3)
+    torch.save(vit.state_dict(), tmp_path / "x.pth")
+    found = load_subject(f"{tmp_path / 'x.pth'}@heads=3,positions=size")
+    assert (found.backbone.heads, found.backbone.positions) == ((3,), "size")
+    assert load_subject(f"{tmp_path / 'x.pth'}@heads=3").backbone.positions == "reference"
+    for wrong in ("heads=0", "positions=cubic", "size=3", "heads=3,"):
+        with pytest.raises(UserError, match=r"is no option of a file; use positions=size"):
+            load_subject(f"{tmp_path / 'x.pth'}@{wrong}")
+    with pytest.raises(UserError, match="neither a file of weights nor a name of timm"):
+        load_subject(f"{tmp_path}@heads=3")
+
+
+def test_a_network_of_timm_is_shown_the_pixels_it_was_made_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create = timm.create_model
+
+    def without_weights(name: str, pretrained: bool = False, num_classes: int = 0) -> object:
+        return create(name, depth=1, num_classes=num_classes)
+
+    monkeypatch.setattr(timm, "create_model", without_weights)
+    assert load_subject("vit_tiny_patch16_224").data.mean == (0.5, 0.5, 0.5)
+    dino = load_subject("timm:vit_small_patch16_224.dino")
+    assert dino.data.mean == IMAGENET_MEAN
+    assert (dino.origin, dino.backbone.positions) == ({"weights": "timm"}, "reference")
+    asked = load_subject("timm:vit_small_patch16_224.dino@positions=size")
+    assert asked.backbone.positions == "size"
+
+
 @pytest.mark.parametrize("name", ["nowhere", "nowhere.safetensors"])
 def test_what_is_no_checkpoint_is_refused_with_what_would_be_one(tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
         load_run(tmp_path / name)
+    with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
+        load_subject(tmp_path / name)
 
 
 def test_short_names_tell_checkpoints_apart() -> None:

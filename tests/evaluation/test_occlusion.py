@@ -19,8 +19,8 @@ from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.encoding import Reading
 from attmask.evaluation.features import crop_pixels, normalise
+from attmask.evaluation.loading import load_subject
 from attmask.evaluation.occlusion import Occlusion, class_places, draw_cards, ranked_by
-from attmask.evaluation.reference import open_reference
 from attmask.evaluation.subject import Subject
 from attmask.hardware import Precision
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
@@ -75,7 +75,7 @@ def plain_top1(
     subject: Subject, data: Split, classifier: LinearClassifier, reference: str, ratio: float
 ) -> float:
     """Picture after picture, each patch of the reference painted black by itself."""
-    watcher = open_reference(reference).backbone
+    watcher = load_subject(reference).backbone
     right = 0
     assert data.test.labels is not None
     for i in range(len(data.test)):
@@ -129,7 +129,7 @@ def test_without_a_plot_the_numbers_are_given_and_a_note_says_what_is_missing(
     without = protocol.measure(subject, data, bench)
     assert without.numbers == with_plot.numbers
     assert without.files == ()
-    assert "pip install 'attmask[evaluate]'" in without.notes[-1]
+    assert "pip install matplotlib" in without.notes[-1]
 
 
 def test_a_second_time_nothing_is_computed_again(
@@ -165,7 +165,7 @@ def test_an_unreadable_image_does_not_shift_the_attention_of_the_others(
     whole = Labelled().open(scenes).test
     source = Labelled().open(tmp_path / "damaged").test
     Path(source.place(3)).write_bytes(b"no picture")
-    watcher = open_reference(reference)
+    watcher = load_subject(reference)
     _, expected = ranked_by(watcher, whole, 32, bench)
     read, ranks = ranked_by(watcher, source, 32, bench)
     kept = [i for i in range(len(whole)) if i != 3]
@@ -195,8 +195,8 @@ def test_a_classifier_from_a_file_is_asked_as_it_was_trained(
 def test_a_wrong_reference_is_found_before_a_classifier_is_fitted(
     subject: Subject, data: Split, bench: Bench, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="neither a file nor a network of timm"):
-        Occlusion(reference=str(tmp_path / "nowhere")).measure(subject, data, bench)
+    with pytest.raises(UserError, match=r"nowhere is no checkpoint; give a run, .* or timm:NAME"):
+        Occlusion(reference=str(tmp_path / "nowhere")).check(subject, data)
     assert not bench.cache.exists()
 
 

@@ -8,9 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import timm
+import torch
+from safetensors.torch import save_file
 
 from attmask.api import evaluate, pretrain
 from attmask.cli import main
+from attmask.evaluation.datasets.pictures import Pictures
+from attmask.evaluation.loading import load_subject
+from attmask.evaluation.objects import measure_objects
 from tests.runs import SHORT, environment
 
 SMALL = ("linear-cached.epochs=2", "fewshot.shots=[1,2]", "--workers", "0")
@@ -148,3 +154,129 @@ def test_a_wrong_word_is_one_line_with_what_to_do(
     lines = [line for line in err.splitlines() if line.startswith("attmask: ")]
     assert (status, out, len(lines)) == (1, "", 1)
     assert wrong.replace("DATA", str(scenes)) in lines[0] or wrong in lines[0]
+
+
+NEEDS = {
+    "scikit-learn": (("linear-cached", "clustering"), "needs scikit-learn"),
+    "images of a class": (("knn", "fewshot", "fewshot.shots=[100]"), "100 images of each class"),
+    "the reference network": (
+        ("knn", "occlusion", "occlusion.reference=nowhere"),
+        "nowhere is no checkpoint",
+    ),
+    "the classifier file": (
+        ("knn", "occlusion", "occlusion.reference=RUN", "occlusion.classifier=nowhere"),
+        "there is no classifier nowhere",
+    ),
+    "blocks": (("knn", "recall", "recall.reading.blocks=9"), "the last 9 blocks were asked for"),
+    "whole patches": (("knn", "linear", "linear.image_size=33"), "not a multiple of patch size 8"),
+    "clusters": (("knn", "clustering", "clustering.clusters=999"), "999 clusters were asked of"),
+    "masks": (("knn", "objects", "--data", "objects=FLAT"), "has a mask; wanted SPLIT/CLASS/ID"),
+    "another checkpoint": (("BAD", "knn"), "bad.safetensors is damaged or no safetensors file"),
+}
+
+
+@pytest.mark.parametrize("need", NEEDS)
+def test_what_is_missing_is_said_before_anything_is_measured(
+    need: str,
+    run: Path,
+    scenes: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words, line = NEEDS[need]
+    (tmp_path / "bad.safetensors").write_bytes(b"no weights")
+    shutil.copytree(scenes / "val", tmp_path / "flat")
+    named = {"RUN": run, "BAD": tmp_path / "bad.safetensors"}
+    words = tuple(
+        word.replace("RUN", str(run)).replace("FLAT", str(tmp_path / "flat"))
+        if "=" in word
+        else str(named.get(word, word))
+        for word in words
+    )
+    if need == "scikit-learn":
+        monkeypatch.setitem(sys.modules, "sklearn", None)
+    cache = tmp_path / "cache"
+    status, out, err = said(
+        capsys, "evaluate", run, *words, "--data", scenes, "--cache", cache, "--workers", "0"
+    )
+    lines = [text for text in err.splitlines() if text.startswith("attmask: ")]
+    assert (status, out, len(lines)) == (1, "", 1)
+    assert line in lines[0]
+    assert not cache.exists(), "no image was read"
+
+
+def test_a_task_that_fails_does_not_hide_the_results_of_the_others(
+    scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vit = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=32, depth=1)
+    save_file(vit.state_dict(), tmp_path / "good.safetensors")
+    broken = {name: tensor * torch.nan for name, tensor in vit.state_dict().items()}
+    save_file(broken, tmp_path / "broken.safetensors")
+    status, out, err = said(
+        capsys, "evaluate", tmp_path / "broken.safetensors", tmp_path / "good.safetensors", "knn",
+        "--data", scenes, "--workers", "0", "--cache", tmp_path / "cache",
+        "--out", tmp_path / "cards.json", "--out", tmp_path / "table.md",
+    )  # fmt: skip
+    lines = [text for text in err.splitlines() if text.startswith("attmask: ")]
+    assert status == 1
+    assert len(lines) == 1
+    assert lines[0].startswith(
+        "attmask: knn on broken.safetensors failed: broken.safetensors gives"
+    )
+    assert "top-1 (k = 20)" in out
+    assert "good.safetensors: file, 1 blocks of width 192, 3 heads, patch 16" in out
+    (card,) = json.loads((tmp_path / "cards.json").read_text())
+    assert card["checkpoint"] == "good.safetensors"
+    assert "| good.safetensors |" in (tmp_path / "table.md").read_text()
+
+
+def test_any_checkpoint_can_say_what_is_hidden(run: Path, scenes: Path) -> None:
+    step = sorted((run / "checkpoints").iterdir())[-1]
+    references = {
+        "trained": str(run),
+        "step": str(step),
+        "student": f"{run}@student",
+        "untrained": f"{run}@untrained",
+    }
+    found = {
+        name: evaluate(
+            run,
+            "occlusion",
+            data=scenes,
+            overrides=[f"reference={reference}", "ratios=[0.5]", "epochs=1"],
+            workers=0,
+        )[0].details["reference"]
+        for name, reference in references.items()
+    }
+    assert found["trained"] == found["step"]
+    assert len(set(found.values())) == 3
+
+
+def test_objects_are_measured_on_any_checkpoint(
+    run: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("objects", "--data", scenes, "--workers", "0", "--out", tmp_path / "cards.json")
+    status, out, _ = said(capsys, "evaluate", run, f"{run}@untrained", *words, "objects.ratio=0.4")
+    assert status == 0
+    assert "attention on the object" in out
+    trained, untrained = json.loads((tmp_path / "cards.json").read_text())
+    assert trained["numbers"] != untrained["numbers"]
+    subject = load_subject(run)
+    expected = measure_objects(
+        subject.backbone,
+        Pictures().open(scenes).images,
+        image_size=32,
+        data=subject.data,
+        ratio=0.4,
+    )
+    numbers = trained["numbers"]
+    assert numbers["attention on the object"] == pytest.approx(100 * expected.attention_on_object)
+    assert numbers["attention / area"] == pytest.approx(expected.lift)
+    for name, share in expected.object_hidden.items():
+        assert numbers[f"object hidden by {name}"] == pytest.approx(100 * share)
+    (card,) = evaluate(run, "objects", data=scenes, overrides=["max_images=3"], workers=0)
+    assert card.images == {"images": 3}
+    status, out, err = said(capsys, "evaluate", run, "objects", "--data", tmp_path / "nowhere")
+    assert (status, out) == (1, "")
+    assert err.splitlines()[-1].startswith("attmask: there is no ")

@@ -286,8 +286,8 @@ def test_the_same_weights_give_the_same_features_whatever_lies_beside_them(
     for neighbours in NEIGHBOURS.values():
         state = {**vit.state_dict(), **neighbours}
         prefixed = {f"module.backbone.{name}": tensor for name, tensor in state.items()}
-        for content in (state, {"teacher": prefixed}, {"state_dict": state}, {"model": prefixed}):
-            features.append(import_backbone(saved(tmp_path, content)))
+        contents = (state, {"teacher": prefixed}, {"state_dict": state}, {"model": prefixed})
+        features += [import_backbone(saved(tmp_path, content)) for content in contents]
         save_file({k: t.clone() for k, t in state.items()}, tmp_path / "x.safetensors")
         features.append(import_backbone(tmp_path / "x.safetensors"))
     with torch.no_grad():

@@ -94,7 +94,10 @@ class Knn(Config):
                 *missing_classes(bank, queries, data.train.classes),
                 *few_votes(used.values()),
             ),
-            details={"by k": {str(k): reported(found[n], n) for k, n in used.items()}, "k": headline},
+            details={
+                "by k": {str(k): reported(found[n], n) for k, n in used.items()},
+                "k": headline,
+            },
         )
 
 

@@ -1,7 +1,7 @@
 """The loader of networks: a run, one of its checkpoints, a file of weights or a name of timm.
 
-    runs/mine   runs/mine@student   runs/mine@untrained   runs/mine/checkpoints/step-00001200
-    weights.pth   weights.pth@positions=size,heads=6   timm:vit_small_patch16_224.dino
+runs/mine   runs/mine@student   runs/mine@untrained   runs/mine/checkpoints/step-00001200
+weights.pth   weights.pth@positions=size,heads=6   timm:vit_small_patch16_224.dino
 """
 
 from collections.abc import Mapping, Sequence

@@ -44,8 +44,8 @@ class ObjectAttention(Config):
 
     def _notes(self, found: ObjectReport, data: Shown) -> list[str]:
         notes = [
-            f"all numbers but the ratio of attention to area are per cent; every strategy was asked "
-            f"to hide {self.ratio:.0%} of the patches, hint and block hide fewer"
+            "all numbers but attention / area are per cent; every strategy was asked to hide "
+            f"{self.ratio:.0%} of the patches, hint and block hide fewer"
         ]
         if left_out := len(data.images) - found.images:
             notes.append(
@@ -60,9 +60,7 @@ def _numbers(found: ObjectReport) -> dict[str, float]:
         "attention on the object": 100 * found.attention_on_object,
         "area of the object": 100 * found.object_area,
         "attention / area": found.lift,
-        **{
-            f"object hidden by {name}": 100 * share for name, share in found.object_hidden.items()
-        },
+        **{f"object hidden by {name}": 100 * share for name, share in found.object_hidden.items()},
         **{
             f"patches hidden by {name}": 100 * share for name, share in found.patches_hidden.items()
         },

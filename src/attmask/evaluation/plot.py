@@ -35,7 +35,9 @@ def draw_curves(
     try:
         from matplotlib.figure import Figure
     except ImportError as fault:
-        raise UserError("plots need matplotlib, which comes with attmask; run: pip install matplotlib") from fault
+        raise UserError(
+            "plots need matplotlib, which comes with attmask; run: pip install matplotlib"
+        ) from fault
     if not curves or not all(curves.values()):
         raise ValueError("a plot without points was asked for")
     figure = Figure(figsize=_INCHES, facecolor=_PAPER)

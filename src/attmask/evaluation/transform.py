@@ -29,14 +29,16 @@ class Transform:
         A file is read as `evaluate` reads it, in any format and depth; an image of Pillow is taken
         as Pillow has decoded it.
         """
-        place, raw = "the picture", picture
         if isinstance(picture, str | Path):
-            place = str(picture)
-            try:
-                raw = Path(picture).read_bytes()
-            except OSError as fault:
-                raise UserError(f"cannot read {place}: {fault.strerror or fault}") from fault
-        assert not isinstance(raw, str | Path)
-        pixels = decode_picture(raw, place, self.data)
+            pixels = decode_picture(_bytes_of(picture), str(picture), self.data)
+        else:
+            pixels = decode_picture(picture, "the picture", self.data)
         crop = crop_pixels(pixels, self.image_size)
         return normalise(crop[None], self.data.mean, self.data.std)[0]
+
+
+def _bytes_of(file: str | Path) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as fault:
+        raise UserError(f"cannot read {file}: {fault.strerror or fault}") from fault
