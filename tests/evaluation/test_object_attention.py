@@ -18,10 +18,9 @@ def test_shares_become_per_cents_with_plain_names(
     expected = measure_objects(
         subject.backbone, data.images, image_size=40, data=subject.data, ratio=0.5
     )
-    assert next(iter(found.numbers.items())) == (
-        "attention on the object",
-        pytest.approx(100 * expected.attention_on_object),
-    )
+    name, share = next(iter(found.numbers.items()))
+    assert name == "attention on the object"
+    assert share == pytest.approx(100 * expected.attention_on_object)
     assert found.numbers["area of the object"] == pytest.approx(100 * expected.object_area)
     assert found.numbers["patches hidden by high"] == pytest.approx(48)  # 12 of 25 patches
     assert "asked to hide 50% of the patches" in found.notes[0]
