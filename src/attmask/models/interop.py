@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from attmask.errors import UserError
 from attmask.models.backbone import Backbone
 from attmask.models.positions import Resize
+from attmask.models.pretrained import create_pretrained
 
 _ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
 _WRAPPERS = ("teacher", "state_dict", "model")  # the teacher where there is one
@@ -84,14 +85,10 @@ def _from_timm(name: str, positions: Resize | None) -> Backbone:
             with torch.device("meta"):  # what cannot be used is refused before it is fetched
                 Backbone(_plain(timm.create_model(name, num_classes=0)))
         with torch.random.fork_rng(devices=[]):  # timm draws weights before it has them
-            vit = _plain(timm.create_model(name, pretrained=True, num_classes=0))
+            instead = "give the file of its weights"
+            vit = _plain(create_pretrained(name, instead=instead, num_classes=0))
     except UserError:
         raise
-    except OSError as fault:
-        raise UserError(
-            f"timm's {name} is not on this machine and cannot be fetched; connect to the internet "
-            "once, or give the file of its weights"
-        ) from fault
     except (RuntimeError, ValueError) as fault:  # no such weights, or not these
         why = next(iter(str(fault).splitlines()), "no weights")
         raise UserError(f"timm cannot give {name} ({why}); give another name or a file") from fault
