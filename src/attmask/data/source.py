@@ -1,7 +1,7 @@
 """Images in a fixed order, wherever they are read from, and the class of each where it is known."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -73,6 +73,13 @@ class Source:
         labels = None if self.labels is None else np.asarray(self.labels[kept])
         return replace(self, rows=np.asarray(self.rows[kept]), labels=labels)
 
+    def with_own_classes(self) -> "Source":
+        """The same images, with those classes alone that have an image among them."""
+        if self.labels is None:
+            return self
+        used, labels = np.unique(self.labels, return_inverse=True)
+        return replace(self, labels=labels, classes=tuple(self.classes[label] for label in used))
+
     def first_per_class(self, count: int) -> "Source":
         """The first `count` images of each class in file order (all, where a class has fewer)."""
         if self.labels is None:
@@ -112,12 +119,38 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """A data set: images to train on and, if there are any, images to validate on."""
+    """A data set: images to train on and, if there are any, images that are held out."""
 
     train: Source
     val: Source | None = None
+    test: Source | None = None
     found: Index | None = field(default=None, repr=False)
     """What a scan found just now; none where nothing was scanned."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """How many files were passed over because of their ending, by ending."""
+
+    @property
+    def splits(self) -> Mapping[str, Source]:
+        """The splits that there are, by name."""
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        return {name: source for name, source in named.items() if source is not None}
+
+    @property
+    def held_out(self) -> Source | None:
+        """The images to evaluate on: val, or else test, or none."""
+        name = self.split_to_test("auto")
+        return None if name is None else self.splits[name]
+
+    def split_to_test(self, wanted: str) -> str | None:
+        """The name of the split to evaluate on: `auto` is val, or else test, or none."""
+        if wanted == "auto":
+            return next((name for name in self.splits if name != "train"), None)
+        if wanted not in self.splits:
+            raise UserError(
+                f"there is no split {wanted} in {self.train.root}, only "
+                f"{', '.join(self.splits)}; choose one of these"
+            )
+        return wanted
 
     def keep_index(self, folder: Path) -> None:
         """Save what the scan found, if it was a scan, so that the next start need not scan."""

@@ -119,6 +119,18 @@ class DataConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _statistics_of_values_up_to_one(self) -> "DataConfig":
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if max(values) > 1:
+                given = ", ".join(f"{value:g}" for value in values)
+                divided = ",".join(f"{value / 255:.4g}" for value in values)
+                raise ValueError(
+                    f"{name} [{given}] is in 0..255, but pixel values are in 0..1; "
+                    f"use data.{name}=[{divided}]"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _one_way_to_take_less(self) -> "DataConfig":
         if self.per_class is not None and self.percent is not None:
             raise ValueError(
@@ -128,14 +140,30 @@ class DataConfig(Config):
         return self
 
 
-def open_images(path: Path, *, index: Path | None = None) -> Images:
-    """Find the images of `path`, whatever it is; `index` is a folder where an index may lie."""
+def images_path(data: str | Path) -> Path:
+    """Where the images are; an empty text is refused, because it would mean the current folder."""
+    if data == "":
+        raise UserError(
+            "the place of the images is empty, perhaps an unset variable; "
+            "give a folder or file (. is the current folder)"
+        )
+    return Path(data)
+
+
+def open_images(
+    data: str | Path, *, index: Path | None = None, channels: int | None = None
+) -> Images:
+    """Find the images of `data`, whatever it is; `index` is a folder where an index may lie.
+
+    `channels` is how many are wanted, where that is known: some arrays can be read in two ways.
+    """
+    path = images_path(data)
     try:
         if not path.exists():
             raise UserError(f"there is no {path}; give {_ACCEPTED}")
         if index is not None and (known := load_index(index, path)) is not None:
             return _found(known)
-        return _open_folder(path) if path.is_dir() else _open_file(path)
+        return _open_folder(path) if path.is_dir() else _open_file(path, channels)
     except OSError as fault:
         why = fault.strerror or fault
         raise UserError(f"cannot read {path}: {why}; give {_ACCEPTED}") from fault
@@ -152,13 +180,13 @@ def _open_folder(path: Path) -> Images:
     return _scanned(scan_folder(walk))
 
 
-def _open_file(path: Path) -> Images:
+def _open_file(path: Path, channels: int | None) -> Images:
     refuse_compressed(path)
     ending = path.suffix.lower()
     if ending == ".tar":
         return _scanned(scan_one_shard(path))
     if ending in arrays.ENDINGS:
-        return open_arrays(path)
+        return open_arrays(path, channels)
     if ending == ".parquet" and picture_column(open_parquet(path).schema_arrow) is not None:
         return open_rows(path.parent, {"train": [path.name]})
     if ending in lists.ENDINGS:
@@ -173,5 +201,5 @@ def _scanned(index: Index) -> Images:
 def _found(index: Index) -> Images:
     """The sources of what a scan found, now or before."""
     open_part = shards_of if index.kind == "shards" else files_of
-    parts = {name: open_part(index, part) for name, part in index.parts.items()}
-    return Images(parts["train"], parts.get("val"))
+    splits = {name: open_part(index, part) for name, part in index.parts.items()}
+    return Images(**splits, skipped=index.skipped)

@@ -18,7 +18,7 @@ def raw(path: Path, index: int) -> np.ndarray:
     return picture
 
 
-@pytest.mark.parametrize("shape", [(5, 6, 7), (5, 6, 7, 1), (5, 6, 7, 3), (5, 6, 7, 13)])
+@pytest.mark.parametrize("shape", [(5, 6, 7), (5, 6, 7, 1), (5, 6, 7, 3), (5, 16, 17, 13)])
 @pytest.mark.parametrize("dtype", ["u1", "<u2", ">u2", "u4", "i4", "f4"])
 def test_an_array_of_any_numbers_gives_its_pictures_as_they_are(
     tmp_path: Path, shape: tuple[int, ...], dtype: str
@@ -79,21 +79,31 @@ def test_the_named_array_is_taken_among_several(tmp_path: Path) -> None:
     assert raw(tmp_path / "a.npz", 0).shape == (6, 7, 3)
 
 
-@pytest.mark.parametrize("part", ["val", "test"])
-def test_train_and_val_lie_in_one_file(tmp_path: Path, part: str) -> None:
-    held = {f"x_{part}": PIXELS[:2], f"y_{part}": np.array([7, 5])}
-    np.savez(
-        tmp_path / "a.npz",
-        x_train=PIXELS,
-        y_train=np.array([5, 6, 7, 6, 5]),
-        allow_pickle=False,
-        **held,
-    )
+@pytest.mark.parametrize("split", ["val", "test"])
+@pytest.mark.parametrize(("x", "y"), [("x_{}", "y_{}"), ("{}_images", "{}_labels"), ("X_{}", "Y_{}")])
+def test_the_splits_lie_in_one_file_under_any_usual_names(
+    tmp_path: Path, split: str, x: str, y: str
+) -> None:
+    held = {x.format(split): PIXELS[:2], y.format(split): np.array([[7], [5]])}
+    train = {x.format("train"): PIXELS, y.format("train"): np.array([5, 6, 7, 6, 5])}
+    np.savez(tmp_path / "a.npz", allow_pickle=False, **train, **held)
     images = open_images(tmp_path / "a.npz")
-    assert images.val is not None
-    assert (labels(images.train), labels(images.val)) == ([0, 1, 2, 1, 0], [2, 0])
-    assert (images.train.name(0), images.val.name(1)) == ("a.npz/x_train[0]", f"a.npz/x_{part}[1]")
-    assert images.val.classes == images.train.classes == ("5", "6", "7")
+    assert list(images.splits) == ["train", split]
+    other = images.splits[split]
+    assert (labels(images.train), labels(other)) == ([0, 1, 2, 1, 0], [2, 0])
+    assert images.train.name(0) == f"a.npz/{x.format('train')}[0]"
+    assert other.name(1) == f"a.npz/{x.format(split)}[1]"
+    assert other.classes == images.train.classes == ("5", "6", "7")
+
+
+def test_three_splits_are_told_apart_and_two_of_one_meaning_are_refused(tmp_path: Path) -> None:
+    names_of_splits = ("train_images", "val_images", "test_images")
+    np.savez(tmp_path / "a.npz", **dict(zip(names_of_splits, (PIXELS, PIXELS[:1], PIXELS[:2]))))
+    counts = {name: len(source) for name, source in open_images(tmp_path / "a.npz").splits.items()}
+    assert counts == {"train": 5, "val": 1, "test": 2}
+    np.savez(tmp_path / "a.npz", x_train=PIXELS, x_val=PIXELS, valid_images=PIXELS)
+    with pytest.raises(UserError, match="x_val and valid_images, which both mean val; rename"):
+        open_images(tmp_path / "a.npz")
 
 
 def test_a_stored_array_is_pickled_by_its_place(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from attmask.data.sources import open_images
 from attmask.data.stores.folder import Walk
 from attmask.errors import UserError
+from attmask.run import fingerprint
 from tests.sources import labels, names, png, touch
 
 
@@ -43,10 +44,77 @@ def test_train_and_val_share_the_numbers_of_their_classes(tmp_path: Path) -> Non
     assert images.val.root == tmp_path / "val"
 
 
-def test_a_class_only_val_has_is_refused_by_name(tmp_path: Path) -> None:
-    touch(tmp_path, "train/a/1.jpg", "val/a/1.jpg", "val/bird/1.jpg")
-    with pytest.raises(UserError, match="bird"):
+def test_a_class_only_val_has_is_named_and_leaves_train_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    touch(tmp_path, "train/a/1.jpg", "train/cat/1.jpg", "val/a/1.jpg")
+    before = fingerprint(open_images(tmp_path).train)
+    images = open_images(touch(tmp_path, "val/bird/1.jpg"))
+    assert fingerprint(images.train) == before
+    assert images.train.classes == ("a", "cat")
+    assert images.val is not None
+    assert (labels(images.val), images.val.classes) == ([0, 2], ("a", "cat", "bird"))
+    assert caplog.messages == [f"{tmp_path}: val has a class that train does not have: bird"]
+
+
+@pytest.mark.parametrize(
+    ("folders", "splits"),
+    [
+        (("train", "test"), ["train", "test"]),
+        (("train", "valid", "test"), ["train", "val", "test"]),
+        (("Train", "Val"), ["train", "val"]),
+        (("training", "validation"), ["train", "val"]),
+        (("TRAINING", "Testing"), ["train", "test"]),
+        (("train", "dev", "test"), ["train", "val", "test"]),
+        (("train2017", "val2017", "test2017"), ["train", "val", "test"]),
+    ],
+)
+def test_split_folders_are_known_by_what_people_call_them(
+    tmp_path: Path, folders: tuple[str, ...], splits: list[str]
+) -> None:
+    touch(tmp_path, *(f"{folder}/{kind}/{folder}.jpg" for folder in folders for kind in "ab"))
+    images = open_images(tmp_path)
+    assert list(images.splits) == splits
+    for folder, source in zip(folders, images.splits.values(), strict=True):
+        assert source.root == tmp_path / folder
+        assert (names(source), labels(source)) == ([f"a/{folder}.jpg", f"b/{folder}.jpg"], [0, 1])
+        assert source.classes == ("a", "b")
+
+
+def test_two_folders_of_one_meaning_are_refused_in_one_line(tmp_path: Path) -> None:
+    touch(tmp_path, "train/1.jpg", "val/1.jpg", "valid/1.jpg")
+    with pytest.raises(UserError, match="the folders val and valid, which both mean val; rename"):
         open_images(tmp_path)
+    (tmp_path / "valid/1.jpg").unlink()
+    assert list(open_images(tmp_path).splits) == ["train", "val"]
+
+
+def test_images_beside_the_splits_are_said_to_be_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    touch(tmp_path, "train/1.jpg", "test/1.jpg", "extra/1.jpg", "masks/1.png", "docs/1.txt")
+    assert list(open_images(touch(tmp_path, "cover.jpg")).splits) == ["train", "test"]
+    assert caplog.messages == [
+        f"{tmp_path}: the images in extra are left out: it is neither train, val nor test",
+        f"{tmp_path}: 1 images beside the splits are left out",
+    ]
+
+
+def test_without_train_the_first_held_out_folder_takes_its_place_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    touch(tmp_path, "val/a/1.jpg", "val/b/1.jpg", "test/b/2.jpg")
+    images = open_images(tmp_path)
+    assert list(images.splits) == ["train", "test"]
+    assert (names(images.train), images.train.classes) == (["a/1.jpg", "b/1.jpg"], ("a", "b"))
+    said = f"{tmp_path} has no train split: the images of val are used as train"
+    assert caplog.messages == [said]
+    assert open_images(touch(tmp_path, "bus/1.jpg")).train.classes == ("bus", "test", "val")
+
+
+def test_other_files_are_counted_by_their_endings(tmp_path: Path) -> None:
+    touch(tmp_path, "a/1.jpg", "a/1.TXT", "a/b.txt", "b/1.raw", "b/none", ".hidden", "masks/1.mat")
+    assert open_images(tmp_path).skipped == {".txt": 2, ".raw": 1, "none": 1}
 
 
 def test_a_labelled_val_beside_an_unlabelled_train_keeps_its_labels(tmp_path: Path) -> None:

@@ -38,15 +38,28 @@ def test_what_was_selected_and_shuffled_before_saving_is_what_is_read(tmp_path: 
 
 
 @pytest.mark.parametrize("held_out", ["validation", "val", "test"])
-def test_the_splits_of_a_dictionary_are_train_and_val(tmp_path: Path, held_out: str) -> None:
+def test_the_splits_of_a_dictionary_are_train_and_what_is_held_out(tmp_path: Path, held_out: str) -> None:
     splits = datasets.DatasetDict({"train": dataset(0, 4), held_out: dataset(4, 3)})
     splits.save_to_disk(str(tmp_path / "saved"))
     images = open_images(tmp_path / "saved")
-    assert images.val is not None
-    assert (len(images.train), len(images.val)) == (4, 3)
-    assert images.val.read(0) == png(4)
-    assert images.val.place(1) == str(tmp_path / "saved" / f"{held_out}[1]")
-    assert images.val.classes == images.train.classes
+    assert list(images.splits) == ["train", "test" if held_out == "test" else "val"]
+    assert images.held_out is not None
+    assert (len(images.train), len(images.held_out)) == (4, 3)
+    assert images.held_out.read(0) == png(4)
+    assert images.held_out.place(1) == str(tmp_path / "saved" / f"{held_out}[1]")
+    assert images.held_out.classes == images.train.classes
+
+
+def test_all_splits_of_a_dictionary_are_opened_and_others_are_said_to_be_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = ("Train", "dev", "test", "unlabeled")
+    splits = datasets.DatasetDict({name: dataset(i, i + 1) for i, name in enumerate(parts)})
+    splits.save_to_disk(str(tmp_path / "saved"))
+    images = open_images(tmp_path / "saved")
+    counts = {name: len(source) for name, source in images.splits.items()}
+    assert counts == {"train": 1, "val": 2, "test": 3}
+    assert caplog.messages == [f"{tmp_path / 'saved'}: the splits unlabeled are left out"]
 
 
 def test_without_a_train_split_those_there_are_are_named(tmp_path: Path) -> None:

@@ -56,6 +56,24 @@ def test_a_fresh_index_gives_what_the_scan_gave(data: Path, tmp_path: Path) -> N
     assert [file.name for file in (tmp_path / "run").iterdir()] == [FILE]
 
 
+def test_every_split_and_what_was_passed_over_are_kept(data: Path, tmp_path: Path) -> None:
+    touch(data, "Testing/b/1.jpg", "train/a/notes.txt", "train/a/2.RAW", "train/a/3.raw")
+    settle(data)
+    keep(data, tmp_path / "run")
+    indexed = open_images(data, index=tmp_path / "run")
+    assert indexed.found is None
+    assert {name: len(s) for name, s in indexed.splits.items()} == {"train": 2, "val": 2, "test": 1}
+    assert indexed.test is not None
+    assert (indexed.test.root, labels(indexed.test)) == (data / "Testing", [1])
+    assert indexed.skipped == {".txt": 1, ".raw": 2}
+
+
+def test_a_split_that_appears_makes_a_new_scan(data: Path, tmp_path: Path) -> None:
+    keep(data, tmp_path / "run")
+    touch(data, "test/b/1.jpg")
+    assert list(open_images(data, index=tmp_path / "run").splits) == ["train", "val", "test"]
+
+
 def test_a_fresh_index_of_shards_reads_the_same_bytes(tmp_path: Path) -> None:
     for shard in range(3):
         members = {f"{shard}{i}.png": png(10 * shard + i) for i in range(4)}

@@ -88,7 +88,7 @@ def test_a_list_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [("val", "test"), ("validation", "test")])
-def test_a_split_column_parts_train_and_val_and_a_test_split_serves_without_val(
+def test_a_split_column_parts_train_val_and_test(
     tmp_path: Path, first: str, second: str
 ) -> None:
     text = f"path,label,split\n1.jpg,b,train\n2.jpg,a,Training\n3.jpg,b,{first}\n4.jpg,a,{second}\n"
@@ -96,9 +96,11 @@ def test_a_split_column_parts_train_and_val_and_a_test_split_serves_without_val(
     assert images.val is not None
     assert (names(images.train), labels(images.train)) == (["1.jpg", "2.jpg"], [1, 0])
     assert (names(images.val), labels(images.val)) == (["3.jpg"], [1])
+    assert images.test is not None
+    assert (names(images.test), labels(images.test)) == (["4.jpg"], [0])
     alone = open_images(written(tmp_path, "two.csv", text.replace(f"3.jpg,b,{first}\n", "")))
-    assert alone.val is not None
-    assert names(alone.val) == ["4.jpg"]
+    assert list(alone.splits) == ["train", "test"]
+    assert alone.held_out is alone.test
 
 
 def test_a_column_of_labels_without_any_is_no_labels(tmp_path: Path) -> None:
@@ -117,9 +119,7 @@ def test_a_column_of_labels_without_any_is_no_labels(tmp_path: Path) -> None:
         ("a.csv", "path,label\n1.jpg,cat\n2.jpg,\n", "line 3 of .*a.csv has no label"),
         ("a.csv", "path,label\n1.jpg\n", "line 2 of .*a.csv has 1 columns, wanted 2"),
         ("a.csv", "path,label\n,cat\n", "line 2 of .*a.csv has no path"),
-        ("a.csv", "path,split\n1.jpg,dev\n", "line 2 of .*has the split 'dev'; wanted train"),
-        ("a.csv", "path,split\n1.jpg,val\n", "no images of the split train"),
-        ("a.csv", "path,label,split\n1,a,train\n2,b,val\n", "1 classes that train does not have"),
+        ("a.csv", "path,split\n1.jpg,fold1\n", "line 2 of .*has the split 'fold1'; wanted train"),
     ],
 )
 def test_a_faulty_list_is_refused_in_one_line(
@@ -128,6 +128,21 @@ def test_a_faulty_list_is_refused_in_one_line(
     with pytest.raises(UserError, match=complaint) as caught:
         open_images(written(tmp_path, name, text))
     assert "\n" not in str(caught.value)
+
+
+def test_a_list_without_train_or_with_a_new_class_in_val_is_read_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = open_images(written(tmp_path, "a.csv", "path,split\n1.jpg,val\n2.jpg,test\n"))
+    assert {name: names(source) for name, source in alone.splits.items()} == {
+        "train": ["1.jpg"],
+        "test": ["2.jpg"],
+    }
+    assert "has no train split: the images of val are used as train" in caplog.text
+    images = open_images(written(tmp_path, "b.csv", "path,label,split\n1,b,train\n2,a,dev\n"))
+    assert images.val is not None
+    assert (labels(images.val), images.val.classes) == ([1], ("b", "a"))
+    assert "val has a class that train does not have: a" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv"])

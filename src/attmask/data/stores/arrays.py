@@ -1,5 +1,6 @@
 """Pictures in arrays: `.npy` and `.npz` files, mapped where they are stored as they are."""
 
+import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +11,16 @@ import numpy as np
 from jaxtyping import Int64
 
 from attmask.data.source import Images, Source
-from attmask.data.stores.labels import LabelsBuilder, renumber
+from attmask.data.stores.axes import channels_first
+from attmask.data.stores.labels import Labelled, LabelsBuilder, match_classes
 from attmask.data.stores.mapped import map_npy, map_npz, npz_shapes
+from attmask.data.stores.splits import split_of, with_train
 from attmask.errors import UserError
 
 ENDINGS = (".npy", ".npz")
 _IMAGES = ("images", "x", "data")
 _LABELS = ("labels", "y")
-_MOST_CHANNELS_FIRST = 4  # N C H W with so many channels at most and a larger H and W
+_BETWEEN_WORDS = re.compile(r"[-_. ]+")
 
 Result = TypeVar("Result")
 
@@ -52,24 +55,56 @@ class Arrays:
         return (0,)
 
 
-def open_arrays(file: Path) -> Images:
-    """The pictures of a `.npy` file, or of a `.npz` file with labels and a split if it has them."""
+@dataclass(frozen=True)
+class _Named:
+    """The names of the arrays of one split."""
+
+    images: str
+    labels: str | None
+
+
+def open_arrays(file: Path, channels: int | None = None) -> Images:
+    """The pictures of a `.npy` file, or of a `.npz` file with labels and splits if it has them.
+
+    `channels` decides how arrays are read whose shape can mean two things.
+    """
     if file.suffix.lower() == ".npy":
-        return Images(_source(file, file.name, _opened(file, lambda: map_npy(file))))
+        return Images(_source(file, file.name, _opened(file, lambda: map_npy(file)), channels))
     shapes = _opened(file, lambda: npz_shapes(file))
-    if "x_train" not in shapes:
-        return Images(_from_npz(file, file.name, shapes, _images_in(file, shapes), _LABELS))
-    train = _from_npz(file, f"{file.name}/x_train", shapes, "x_train", ("y_train",))
-    part = next((part for part in ("val", "test") if f"x_{part}" in shapes), None)
-    if part is None:
-        return Images(train)
-    called = f"{file.name}/x_{part}"
-    val = _from_npz(file, called, shapes, f"x_{part}", (f"y_{part}",))
-    if val.labels is not None and train.labels is not None:
-        place, there = f"y_{part} of {file}", "y_train"
-        labels = renumber(val.labels, val.classes, train.classes, place, there)
-        val = Source(val.root, val.store, val.rows, labels, train.classes)
-    return Images(train, val)
+    splits = _splits_in(file, shapes)
+    if not splits:
+        named = _Named(_images_in(file, shapes), next((n for n in _LABELS if n in shapes), None))
+        return Images(_from_npz(file, file.name, named, channels))
+    sources = {
+        split: _from_npz(file, f"{file.name}/{named.images}", named, channels)
+        for split, named in splits.items()
+    }
+    return Images(**match_classes(with_train(sources, file), file))
+
+
+def _splits_in(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, _Named]:
+    """The splits that the names of the arrays mean: `x_train`, `train_images`, `y_test`, ..."""
+    images: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    for name, shape in shapes.items():
+        words = _BETWEEN_WORDS.split(name.lower())
+        split = next((found for word in words if (found := split_of(word))), None)
+        rest = [word for word in words if split_of(word) is None]
+        if split is None or len(rest) > 1 or len(rest) == len(words):
+            continue
+        if len(shape) in (3, 4) and (not rest or rest[0] in _IMAGES):
+            held = images
+        elif rest and rest[0] in _LABELS:
+            held = labels
+        else:
+            continue
+        if split in held:
+            raise UserError(
+                f"{file} holds {held[split]} and {name}, which both mean {split}; "
+                f"rename or remove one of them"
+            )
+        held[split] = name
+    return {split: _Named(name, labels.get(split)) for split, name in images.items()}
 
 
 def _images_in(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
@@ -83,30 +118,26 @@ def _images_in(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
     held = ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "nothing"
     raise UserError(
         f"{file} holds {held}; wanted one array of pictures (N H W or N H W C), "
-        f"or one of the names {', '.join(_IMAGES)}, or x_train"
+        f"or one of the names {', '.join(_IMAGES)}, or x_train, or train_images"
     )
 
 
-def _from_npz(
-    file: Path,
-    called: str,
-    shapes: Mapping[str, tuple[int, ...]],
-    images: str,
-    label_names: Sequence[str],
-) -> Source:
-    pictures = _opened(file, lambda: map_npz(file, images))
-    label_name = next((name for name in label_names if name in shapes), None)
+def _from_npz(file: Path, called: str, named: _Named, channels: int | None) -> Source:
+    pictures = _opened(file, lambda: map_npz(file, named.images))
+    label_name = named.labels
     if label_name is None:
-        return _source(file, called, pictures)
+        return _source(file, called, pictures, channels)
     values = _opened(file, lambda: map_npz(file, label_name))
-    return _source(file, called, pictures, _numbered(file, label_name, values, len(pictures)))
+    labels = _numbered(file, label_name, values, len(pictures))
+    return _source(file, called, pictures, channels, labels)
 
 
 def _source(
     file: Path,
     called: str,
     pictures: np.ndarray,
-    labels: tuple[Int64[np.ndarray, " M"] | None, tuple[str, ...]] = (None, ()),
+    channels: int | None,
+    labels: Labelled = (None, ()),
 ) -> Source:
     shape = pictures.shape
     if len(shape) not in (3, 4) or 0 in shape or pictures.dtype.kind not in "buif":
@@ -114,8 +145,8 @@ def _source(
             f"{file} holds an array of {pictures.dtype} with shape {shape}; "
             f"wanted numbers of shape N H W or N H W C"
         )
-    channels_first = len(shape) == 4 and shape[1] <= _MOST_CHANNELS_FIRST < min(shape[2], shape[3])
-    store = Arrays(called, pictures, channels_first)
+    first = len(shape) == 4 and channels_first(file, shape[1:], channels)
+    store = Arrays(called, pictures, first)
     return Source(file.parent, store, np.arange(len(store), dtype=np.int64), *labels)
 
 

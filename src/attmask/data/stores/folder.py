@@ -1,27 +1,29 @@
-"""A folder of picture files: `train/` beside `val/`, one sub-folder a class, or without labels."""
+"""A folder of picture files: split folders, one sub-folder a class, or without labels."""
 
 import logging
 import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from attmask.data.pictures.endings import (
+    ENDINGS,
+    HEIF_ENDINGS,
+    INSTALL_HEIF,
+    ending_of,
+    picture_endings,
+)
 from attmask.data.stores.index import FOLDER_SIZE, UNKNOWN_TIME, Index, Part, Stamp
 from attmask.data.stores.labels import match_classes
 from attmask.data.stores.names import NamesBuilder
+from attmask.data.stores.splits import SIDE_FOLDERS, split_of, splits_among, with_train
 from attmask.errors import UserError
 
 log = logging.getLogger(__name__)
-
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm")
-_ENDING_BYTES = tuple(ending.encode() for ending in ENDINGS)
-
-# Folders that may lie beside train/ and are no classes.
-_BESIDE_TRAIN = frozenset({"train", "val", "test", "trimaps", "masks"})
-
 
 class Walk:
     """Visits folders below a root and remembers how each of them looked."""
@@ -94,12 +96,13 @@ class Walk:
 
     def has_images(self, below: str) -> bool:
         """Whether there is a picture file anywhere below."""
-        return any(is_image(name) for name in self.files(below))
+        endings = _ending_bytes()
+        return any(name.lower().endswith(endings) for name in self.files(below))
 
 
-def is_image(name: bytes) -> bool:
-    """Whether a file's ending says that it is a picture."""
-    return name.lower().endswith(_ENDING_BYTES)
+@cache
+def _ending_bytes() -> tuple[bytes, ...]:
+    return tuple(ending.encode() for ending in picture_endings())
 
 
 def names_ending(folder: Path, endings: tuple[str, ...]) -> list[str]:
@@ -111,29 +114,30 @@ def names_ending(folder: Path, endings: tuple[str, ...]) -> list[str]:
         return sorted(name for name in names if not name.startswith("."))
 
 
+def sub_folders(root: Path) -> list[str]:
+    """The folders in a folder, also linked ones, without hidden ones."""
+    with os.scandir(root) as entries:
+        return sorted(e.name for e in entries if not e.name.startswith(".") and _is_folder(e))
+
+
+def split_folders(root: Path) -> list[str]:
+    """The folders in a folder that are called like a split."""
+    return [name for name in sub_folders(root) if split_of(name) is not None]
+
+
 def scan_folder(walk: Walk) -> Index:
     """Find the pictures below a root, whichever of the known layouts it has."""
     root = walk.root
-    if not _is_split(walk):
-        parts = {"train": _scan(walk, "")}
+    skipped: Counter[str] = Counter()
+    splits = splits_among(sub_folders(root), walk.has_images, root)
+    if splits is None:
+        parts = {"train": _scan(walk, "", skipped)}
     else:
-        parts = {"train": _scan(walk, "train")}
-        if (root / "val").is_dir():
-            parts["val"] = match_classes(
-                _scan(walk, "val"), parts["train"], str(root / "val"), str(root / "train")
-            )
-    return Index("files", root, parts, walk.watched, walk.began_ns)
-
-
-def _is_split(walk: Walk) -> bool:
-    """Whether `train/` is a part of the data, not a class (of vehicles, say) among others."""
-    root = walk.root
-    if not (root / "train").is_dir():
-        return False
-    with os.scandir(root) as entries:
-        others = [e.name for e in entries if _is_folder(e) and not e.name.startswith(".")]
-    others = [name for name in others if name not in _BESIDE_TRAIN]
-    return (root / "val").is_dir() or not any(walk.has_images(name) for name in others)
+        parts = {split: _scan(walk, below, skipped) for split, below in splits.items()}
+        if beside := names_ending(root, picture_endings()):
+            log.warning("%s: %d images beside the splits are left out", root, len(beside))
+    parts = match_classes(with_train(parts, root), root)
+    return Index("files", root, parts, walk.watched, walk.began_ns, skipped)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -144,19 +148,24 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _scan(walk: Walk, below: str) -> Part:
-    """One part from one folder: labelled by its sub-folders, or without labels."""
-    names = NamesBuilder()
+def _scan(walk: Walk, below: str, skipped: Counter[str]) -> Part:
+    """One part from one folder: labelled by its sub-folders, or without labels.
+
+    What is no picture is counted in `skipped` by its ending.
+    """
+    names, endings = NamesBuilder(), _ending_bytes()
     counts: dict[bytes, int] = {}
     direct = 0
     for name in walk.files(below):
-        if is_image(name):
+        if name.lower().endswith(endings):
             names.add(name)
             first, slash, _ = name.partition(b"/")
             if slash:
                 counts[first] = counts.get(first, 0) + 1
             else:
                 direct += 1
+        elif not is_beside(name):
+            skipped[ending_of(name)] += 1
     if not names:
         raise UserError(_nothing_found(walk, below))
     if direct:
@@ -172,13 +181,19 @@ def _scan(walk: Walk, below: str) -> Part:
     return Part(below, names.build(), labels, tuple(os.fsdecode(name) for name in counts))
 
 
+def is_beside(name: bytes) -> bool:
+    """Whether a file lies in a folder of masks or of other known companions of the images."""
+    return os.fsdecode(name.partition(b"/")[0]).lower() in SIDE_FOLDERS
+
+
 def _nothing_found(walk: Walk, below: str) -> str:
     """The one line that says why a folder gave no image."""
     folder, wanted = walk.root / below, ", ".join(ENDINGS)
-    files = (os.fsdecode(name) for name in walk.files(below))
-    endings = Counter(Path(name).suffix.lower() or "none" for name in files)
+    endings = Counter(ending_of(name) for name in walk.files(below))
     if not endings:
         return f"no images in {folder}: it has no files; wanted {wanted}"
+    if any(ending in HEIF_ENDINGS for ending in endings):
+        wanted += f"; to read {HEIF_ENDINGS[0]}: {INSTALL_HEIF}"
     found = ", ".join(ending for ending, _ in endings.most_common(5))
     return (
         f"no images in {folder}: found {endings.total()} files with endings {found}; "

@@ -1,5 +1,6 @@
 """Hugging Face datasets on disk, as `save_to_disk` writes them, opened by `datasets`."""
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,10 +9,13 @@ from typing import Any
 import numpy as np
 
 from attmask.data.source import Images, Source
-from attmask.data.stores.labels import Labelled, label_texts, renumber
+from attmask.data.stores.folder import split_folders, sub_folders
+from attmask.data.stores.labels import Labelled, label_texts, match_classes
 from attmask.data.stores.parquet import LABEL_COLUMNS, picture_bytes, picture_column
-from attmask.data.stores.splits import HELD_OUT
+from attmask.data.stores.splits import split_of, splits_among, with_train
 from attmask.errors import UserError
+
+log = logging.getLogger(__name__)
 
 
 def is_saved(folder: Path) -> bool:
@@ -55,19 +59,15 @@ def open_saved(folder: Path) -> Images:
     """The pictures of a saved dataset, or of the splits of a saved dictionary of datasets."""
     if not (folder / "dataset_dict.json").is_file():
         return Images(_source(folder.parent, folder.name))
-    splits = [name for name in ("train", *HELD_OUT) if (folder / name).is_dir()]
-    if "train" not in splits:
-        there = ", ".join(sorted(p.name for p in folder.iterdir() if p.is_dir())) or "none"
-        raise UserError(f"{folder} has the splits {there}; wanted train: rename one to it")
-    train = _source(folder, "train")
-    if len(splits) == 1:
-        return Images(train)
-    val = _source(folder, splits[1])
-    if val.labels is None or train.labels is None:
-        return Images(train, val)
-    where, there = str(folder / splits[1]), str(folder / "train")
-    labels = renumber(val.labels, val.classes, train.classes, where, there)
-    return Images(train, Source(folder, val.store, val.rows, labels, train.classes))
+    there = sub_folders(folder)
+    if not any(map(split_of, there)):
+        named = ", ".join(there) or "none"
+        raise UserError(f"{folder} has the splits {named}; wanted train: rename one to it")
+    splits = splits_among(split_folders(folder), lambda _: True, folder) or {}
+    if left_out := [name for name in there if split_of(name) is None]:
+        log.warning("%s: the splits %s are left out", folder, ", ".join(left_out))
+    sources = {split: _source(folder, name) for split, name in splits.items()}
+    return Images(**match_classes(with_train(sources, folder), folder))
 
 
 def _source(root: Path, called: str) -> Source:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 FILE = "index.npz"
 FOLDER_SIZE = -1
 UNKNOWN_TIME = -1
-_VERSION = 1
+_VERSION = 2
 # A file system's clock may tick every some milliseconds: a folder that changed just before it was
 # scanned may change once more without a new time.
 _SETTLED_NS = 50_000_000
@@ -61,7 +61,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """The parts of a data set (`train` and perhaps `val`), and what must not have changed since.
+    """The splits of a data set, and what must not have changed since.
 
     `watched` names files and folders relative to `root` (the empty name is `root` itself).
     """
@@ -72,6 +72,8 @@ class Index:
     watched: Mapping[str, Stamp]
     began_ns: int = 0
     """When the scan began; of no interest once it is kept."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """How many files were passed over because of their ending, by ending."""
 
     @property
     def base(self) -> Path:
@@ -93,6 +95,7 @@ class Index:
             "kind": self.kind,
             "root": str(self.root.absolute()),
             "parts": {},
+            "skipped": dict(self.skipped),
         }
         for name, part in self.parts.items():
             about["parts"][name] = {
@@ -166,7 +169,7 @@ def _read(file: Path, root: Path) -> Index | None:
         )
     stamps = (Stamp(*stamp) for stamp in map_npz(file, "stamps").tolist())
     watched = dict(zip(_names(file, "watched"), stamps, strict=True))
-    return Index(about["kind"], root, parts, watched)
+    return Index(about["kind"], root, parts, watched, skipped=about["skipped"])
 
 
 def _names(file: Path, name: str) -> Names:

@@ -1,18 +1,27 @@
 """From what classes are called to numbers: names are sorted, integers by their value."""
 
+import logging
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Int64
 
+from attmask.data.source import Source
 from attmask.data.stores.index import Part
-from attmask.errors import UserError
+from attmask.data.stores.splits import TRAIN
+
+log = logging.getLogger(__name__)
 
 Labelled: TypeAlias = tuple[Int64[np.ndarray, " M"] | None, tuple[str, ...]]
 """The number of each image's class, or None, and what the classes are called."""
+
+Split = TypeVar("Split", Part, Source)
+
+_SHOWN = 5  # names
 
 
 class LabelsBuilder:
@@ -31,10 +40,20 @@ class LabelsBuilder:
 
     def build(self) -> tuple[Int64[np.ndarray, " M"], tuple[str, ...]]:
         """The number of each image's class, and what the classes are called."""
-        classes = in_order(list(self._seen))
-        number = {name: label for label, name in enumerate(classes)}
-        numbers = np.array([number[name] for name in self._seen], dtype=np.int64)
-        return np.asarray(numbers[np.frombuffer(self._codes, dtype=np.int64)]), classes
+        return number_classes(np.frombuffer(self._codes, dtype=np.int64), list(self._seen))
+
+
+def number_classes(
+    codes: Int64[np.ndarray, " M"], names: Sequence[str]
+) -> tuple[Int64[np.ndarray, " M"], tuple[str, ...]]:
+    """Number the classes that have an image in the order of their names; `codes` index `names`,
+    which differ."""
+    used = np.unique(codes).tolist()
+    classes = in_order([names[code] for code in used])
+    number = {name: label for label, name in enumerate(classes)}
+    numbers = np.zeros(max(used, default=-1) + 1, dtype=np.int64)
+    numbers[used] = [number[names[code]] for code in used]
+    return np.asarray(numbers[codes]), classes
 
 
 def label_texts(values: Sequence[Any], names: Sequence[str] | None) -> Labelled:
@@ -58,35 +77,35 @@ def in_order(classes: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(classes))
 
 
-def match_classes(val: Part, train: Part, where: str, there: str) -> Part:
-    """Number the classes of `val` as `train` does, by name; the texts say where each lies."""
-    if val.labels is None or train.labels is None:
-        return val
-    return replace(
-        val,
-        labels=renumber(val.labels, val.classes, train.classes, where, there),
-        classes=train.classes,
-    )
+def match_classes(splits: Mapping[str, Split], where: str | Path) -> dict[str, Split]:
+    """Number the classes of every split as train does, by name.
+
+    Classes that train lacks come after its own, so that what train is does not depend on them.
+    """
+    train = splits[TRAIN]
+    matched = {TRAIN: train}
+    for name, held_out in splits.items():
+        if name == TRAIN:
+            continue
+        matched[name] = held_out
+        if train.labels is None or held_out.labels is None:
+            continue
+        more = in_order(sorted(set(held_out.classes) - set(train.classes)))
+        classes = (*train.classes, *more)
+        number = {called: label for label, called in enumerate(classes)}
+        numbers = np.array([number[called] for called in held_out.classes], dtype=np.int64)
+        labels = np.asarray(numbers[held_out.labels])
+        matched[name] = replace(held_out, labels=labels, classes=classes)
+        if more:
+            log.warning("%s: %s", where, _unknown_classes(name, more))
+    return matched
 
 
-def renumber(
-    labels: Int64[np.ndarray, " M"],
-    classes: Sequence[str],
-    wanted: Sequence[str],
-    where: str,
-    there: str,
-) -> Int64[np.ndarray, " M"]:
-    """Labels that index `wanted` instead of `classes`, which must all be among them."""
-    missing = sorted(set(classes) - set(wanted))
-    if missing:
-        named = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise UserError(
-            f"{where} has {len(missing)} classes that {there} does not have: {named}; "
-            f"name the classes alike or remove these"
-        )
-    number = {name: label for label, name in enumerate(wanted)}
-    ours = np.array([number[name] for name in classes], dtype=np.int64)
-    return np.asarray(ours[labels])
+def _unknown_classes(split: str, classes: Sequence[str]) -> str:
+    shown = ", ".join(classes[:_SHOWN]) + (", ..." if len(classes) > _SHOWN else "")
+    if len(classes) == 1:
+        return f"{split} has a class that train does not have: {shown}"
+    return f"{split} has {len(classes)} classes that train does not have: {shown}"
 
 
 def _is_integer(text: str) -> bool:

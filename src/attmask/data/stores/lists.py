@@ -12,19 +12,12 @@ from attmask.data.stores.index import Index, Part, Stamp
 from attmask.data.stores.labels import LabelsBuilder, match_classes
 from attmask.data.stores.names import NamesBuilder
 from attmask.data.stores.parquet import open_parquet
+from attmask.data.stores.splits import split_of, with_train
 from attmask.errors import UserError
 
 ENDINGS = (".txt", ".csv", ".tsv", ".parquet")
 PATH_COLUMNS = ("path", "file", "filename", "image")
 LABEL_COLUMNS = ("label", "class", "target")
-_SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "test": "test",
-}
 _ENDS_IN_NUMBER = re.compile(r"\S\s* -?\d+$")
 
 
@@ -80,13 +73,8 @@ def scan_list(file: Path) -> Index:
         raise UserError(f"{file} cannot be read as a table: {fault}; save it again") from fault
     if not builders:
         raise UserError(f"{file} lists no images; give one path a line")
-    if "train" not in builders:
-        raise UserError(f"{file} has no images of the split train; call those to train on `train`")
-    parts = {"train": builders["train"].build(file)}
-    if held_out := builders.get("val") or builders.get("test"):
-        parts["val"] = match_classes(
-            held_out.build(file), parts["train"], f"the split val of {file}", "train"
-        )
+    splits = with_train(builders, file)
+    parts = match_classes({name: split.build(file) for name, split in splits.items()}, file)
     return Index("files", file, parts, {"": stamp}, began_ns)
 
 
@@ -187,7 +175,7 @@ def _row(file: Path, line: int, path: str, label: str, split: str | None) -> _Ro
     path = path.strip()
     if not path:
         raise UserError(f"line {line} of {file} has no path; give one or remove the line")
-    part = "train" if split is None else _SPLITS.get(split.strip().lower())
+    part = "train" if split is None else split_of(split)
     if part is None:
         raise UserError(f"line {line} of {file} has the split {split!r}; wanted train, val or test")
     return _Row(line, path, label.strip(), part)

@@ -39,6 +39,13 @@ class Names(Sequence[str]):
         begin = int(self._stops[index - 1]) if index else 0
         return os.fsdecode(self._bytes[begin : int(self._stops[index])].tobytes())
 
+    def take(self, rows: Int64[np.ndarray, " k"]) -> "Names":
+        """The names of these rows."""
+        builder, begins = NamesBuilder(), np.concatenate([[0], self._stops[:-1]])
+        for begin, end in zip(begins[rows].tolist(), self._stops[rows].tolist(), strict=True):
+            builder.add(self._bytes[begin:end].tobytes())
+        return builder.build()
+
 
 class NamesBuilder:
     """Collects names without holding one object for each."""

@@ -9,16 +9,16 @@ import logging
 import os
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from attmask.data.source import Images, Source
-from attmask.data.stores.folder import Walk, names_ending
-from attmask.data.stores.labels import Labelled, label_texts, renumber
-from attmask.data.stores.splits import by_prefix
+from attmask.data.stores.folder import Walk, names_ending, split_folders
+from attmask.data.stores.labels import Labelled, label_texts, match_classes
+from attmask.data.stores.splits import by_prefix, splits_among, with_train
 from attmask.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -149,25 +149,18 @@ def find_parquet(walk: Walk) -> dict[str, list[str]] | None:
             parts = by_prefix(names)
             found = {part: [prefix + name for name in ours] for part, ours in parts.items()}
             return None if walk.has_images(below) else found
-    found = {
-        part: [f"{part}/{name}" for name in names]
-        for part in ("train", "val")
-        if (names := names_ending(walk.root / part, _ENDING))
-    }
-    return None if "train" not in found or walk.has_images("train") else found
+    held = {name: names_ending(walk.root / name, _ENDING) for name in split_folders(walk.root)}
+    splits = splits_among(held, lambda name: bool(held[name]), walk.root)
+    if not splits or any(walk.has_images(name) for name in splits.values()):
+        return None
+    found = {split: [f"{name}/{file}" for file in held[name]] for split, name in splits.items()}
+    return found if all(found.values()) else None
 
 
-def open_rows(root: Path, found: dict[str, list[str]]) -> Images:
+def open_rows(root: Path, found: Mapping[str, Sequence[str]]) -> Images:
     """The pictures in parquet files below `root`; labels by the names that Hugging Face noted."""
-    train = _source(root, found["train"])
-    if "val" not in found:
-        return Images(train)
-    val = _source(root, found["val"])
-    if val.labels is None or train.labels is None:
-        return Images(train, val)
-    where, there = str(root / found["val"][0]), found["train"][0]
-    labels = renumber(val.labels, val.classes, train.classes, where, there)
-    return Images(train, Source(root, val.store, val.rows, labels, train.classes))
+    sources = {split: _source(root, files) for split, files in found.items()}
+    return Images(**match_classes(with_train(sources, root), root))
 
 
 def _source(root: Path, files: Sequence[str]) -> Source:

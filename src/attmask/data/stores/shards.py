@@ -1,27 +1,25 @@
 """Pictures in tar files, as WebDataset lays them out: what shares a stem is one sample."""
 
-import logging
 import os
 import time
-from array import array
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
+from attmask.data.pictures.endings import ENDINGS
 from attmask.data.source import Source
-from attmask.data.stores.folder import Walk, names_ending
+from attmask.data.stores.folder import Walk, names_ending, split_folders
 from attmask.data.stores.index import Index, Part, Stamp
-from attmask.data.stores.labels import LabelsBuilder, match_classes
-from attmask.data.stores.names import Names, NamesBuilder
-from attmask.data.stores.splits import by_prefix
-from attmask.data.stores.tars import ENDINGS, read_samples
+from attmask.data.stores.labels import match_classes
+from attmask.data.stores.members import Members
+from attmask.data.stores.names import Names
+from attmask.data.stores.splits import TRAIN, by_prefix, splits_among, with_train
+from attmask.data.stores.tars import RAW_ENDING, read_samples
 from attmask.errors import UserError
-
-log = logging.getLogger(__name__)
 
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _OPEN_FILES = 64  # a process may hold about 1,000
@@ -104,15 +102,15 @@ def find_shards(walk: Walk) -> dict[str, list[str]] | None:
     """
     if tars := _tars(walk.root):
         return None if walk.has_images("") else by_prefix(tars)
-    train = _tars(walk.root / "train")
-    if not train or walk.has_images("train"):
+    held = {name: _tars(walk.root / name) for name in split_folders(walk.root)}
+    splits = splits_among(held, lambda name: bool(held[name]), walk.root)
+    if not splits or not all(held[name] for name in splits.values()):
         return None
-    found = {"train": [f"train/{name}" for name in train]}
-    if (walk.root / "val").is_dir():  # shards may be added to it
-        walk.watched["val"] = Stamp.of(walk.root / "val")
-    if val := _tars(walk.root / "val"):
-        found["val"] = [f"val/{name}" for name in val]
-    return found
+    if any(walk.has_images(name) for name in splits.values()):
+        return None
+    for name in held:  # shards may be added to it
+        walk.watched[name] = Stamp.of(walk.root / name)
+    return {split: [f"{name}/{tar}" for tar in held[name]] for split, name in splits.items()}
 
 
 def refuse_compressed(path: Path) -> None:
@@ -132,50 +130,38 @@ def _tars(where: Path) -> list[str]:
     return tars
 
 
-def scan_shards(walk: Walk, found: dict[str, list[str]]) -> Index:
-    """Read the headers of all shards of a folder, once."""
+def scan_shards(walk: Walk, found: Mapping[str, Sequence[str]]) -> Index:
+    """Read the headers of all shards of a folder, once; without splits, those in them count."""
     for name in (name for names in found.values() for name in names):
         walk.watched[name] = Stamp.of(walk.root / name)
-    parts = {part: _scan(walk.root, names) for part, names in found.items()}
-    if "val" in parts:
-        parts["val"] = match_classes(
-            parts["val"], parts["train"], "its val shards", f"{walk.root} (its train shards)"
-        )
-    return Index("shards", walk.root, parts, walk.watched, walk.began_ns)
+    skipped: Counter[str] = Counter()
+    members = {split: _read(walk.root, names, skipped) for split, names in found.items()}
+    if list(members) == [TRAIN]:
+        parts = members[TRAIN].build_splits()
+    else:
+        parts = {split: read.build() for split, read in members.items()}
+    parts = match_classes(with_train(parts, walk.root), walk.root)
+    return Index("shards", walk.root, parts, walk.watched, walk.began_ns, skipped)
 
 
 def scan_one_shard(file: Path) -> Index:
     """Read the headers of a single shard."""
     began_ns, stamp = time.time_ns(), Stamp.of(file)
-    return Index("shards", file, {"train": _scan(file.parent, [file.name])}, {"": stamp}, began_ns)
+    skipped: Counter[str] = Counter()
+    parts = _read(file.parent, [file.name], skipped).build_splits()
+    parts = match_classes(with_train(parts, file), file)
+    return Index("shards", file, parts, {"": stamp}, began_ns, skipped)
 
 
-def _scan(root: Path, files: Sequence[str]) -> Part:
-    """One part from some shards: labelled by their `.cls` or `.json`, else by their folders."""
-    names, labels, by_folder = NamesBuilder(), LabelsBuilder(), LabelsBuilder()
-    columns = {"shard": array("q"), "offset": array("q"), "size": array("q")}
+def _read(root: Path, files: Sequence[str], skipped: Counter[str]) -> Members:
+    """The pictures of some shards."""
+    members = Members(root, files)
     for number, file in enumerate(files):
-        for sample in read_samples(root / file):
-            names.add(os.fsencode(sample.name))
-            if sample.label:
-                labels.add(sample.label)
-            if "/" in sample.name:
-                by_folder.add(sample.name.split("/", 1)[0])
-            for key, value in zip(columns, (number, sample.offset, sample.size), strict=True):
-                columns[key].append(value)
-    if not len(names):
+        for sample in read_samples(root / file, skipped):
+            members.add(number, sample)
+    if not len(members):
         raise UserError(
             f"no images in {root / files[0]} and {len(files) - 1} more shards; "
-            f"wanted members that end in {', '.join(ENDINGS)}"
+            f"wanted members that end in {', '.join((*ENDINGS, RAW_ENDING))}"
         )
-    if 0 < len(labels) < len(names):
-        log.warning(
-            "%d of %d samples in %s have no label: all are taken, without labels",
-            len(names) - len(labels),
-            len(names),
-            root,
-        )
-    known = labels if len(labels) else by_folder
-    numbers, classes = known.build() if len(known) == len(names) else (None, ())
-    arrays = {key: np.frombuffer(column, dtype=np.int64) for key, column in columns.items()}
-    return Part("", names.build(), numbers, classes, tuple(files), arrays)
+    return members

@@ -4,17 +4,19 @@ import json
 import logging
 import os
 import tarfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from attmask.data.stores import folder
+from attmask.data.pictures.endings import ending_of, picture_endings
+from attmask.data.stores.splits import SIDE_FOLDERS
 from attmask.errors import UserError
 
 log = logging.getLogger(__name__)
 
-ENDINGS = (*folder.ENDINGS, ".img")
+RAW_ENDING = ".img"  # WebDataset's own, for a picture of any format
 _BLOCK = 512  # bytes: every header and every member begins at a multiple
 _LARGEST_LABEL = 10_000_000  # bytes; a .json may hold much besides
 
@@ -43,9 +45,13 @@ class _Group:
         return [Sample(one.name, one.offset, one.size, self.label) for one in chosen]
 
 
-def read_samples(file: Path) -> Iterator[Sample]:
-    """The pictures of a tar in file order; of a damaged one, those before the damage."""
+def read_samples(file: Path, skipped: Counter[str] | None = None) -> Iterator[Sample]:
+    """The pictures of a tar in file order; of a damaged one, those before the damage.
+
+    What is neither picture nor label is counted in `skipped` by its ending.
+    """
     group, stem = _Group(), None
+    endings = (*picture_endings(), RAW_ENDING)
     with file.open("rb") as raw:
         for member in _members(file, raw):
             name = member.name.removeprefix("./")
@@ -57,12 +63,14 @@ def read_samples(file: Path) -> Iterator[Sample]:
                 yield from group.pictures()
                 group, stem = _Group(), (where, first)
             ending = (dot + ending).lower()
-            if ending.endswith(ENDINGS):
+            if ending.endswith(endings):
                 sample = Sample(name, member.offset_data, member.size)
-                (group.exact if ending in ENDINGS else group.longer).append(sample)
+                (group.exact if ending in endings else group.longer).append(sample)
             elif ending in (".cls", ".json") and member.size <= _LARGEST_LABEL:
                 text = os.pread(raw.fileno(), member.size, member.offset_data)
                 group.label = _label(ending, text, f"{file}/{name}") or group.label
+            elif skipped is not None and name.split("/", 1)[0].lower() not in SIDE_FOLDERS:
+                skipped[ending_of(os.fsencode(name))] += 1
     yield from group.pictures()
 
 

@@ -1,0 +1,132 @@
+"""The pictures of tar files as they are found, and the splits and classes their folders mean."""
+
+import logging
+import os
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+
+from attmask.data.stores.index import Part
+from attmask.data.stores.labels import Labelled, number_classes
+from attmask.data.stores.names import NamesBuilder
+from attmask.data.stores.splits import splits_among
+from attmask.data.stores.tars import Sample
+
+log = logging.getLogger(__name__)
+
+_UPPER_FOLDERS = 3  # the data set's own, the split, the class
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Which folders are splits, and how many lie above them."""
+
+    above: int
+    splits: dict[str, str]
+
+
+class Members:
+    """Collects the pictures of some tar files without holding one object for each."""
+
+    def __init__(self, root: Path, files: Sequence[str]) -> None:
+        self.root, self.files = root, files
+        self._names = NamesBuilder()
+        self._columns = {"shard": array("q"), "offset": array("q"), "size": array("q")}
+        self._labels: dict[str, int] = {}
+        self._label_of = array("q")
+        self._folders: dict[tuple[str, ...], int] = {}
+        self._folder_of = array("q")
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, shard: int, sample: Sample) -> None:
+        """One more picture, in the order of the files."""
+        self._names.add(os.fsencode(sample.name))
+        label = sample.label
+        self._label_of.append(self._labels.setdefault(label, len(self._labels)) if label else _NONE)
+        folders = tuple(sample.name.split("/", _UPPER_FOLDERS)[:-1])
+        self._folder_of.append(self._folders.setdefault(folders, len(self._folders)))
+        for key, value in zip(self._columns, (shard, sample.offset, sample.size), strict=True):
+            self._columns[key].append(value)
+
+    def build(self) -> Part:
+        """All as one split; a folder that is called like a split may lie above the classes."""
+        layout = self._layout()
+        alone = layout is not None and len(layout.splits) == 1
+        return self._part(None, layout.above + 1 if layout is not None and alone else 0)
+
+    def build_splits(self) -> dict[str, Part]:
+        """The splits that the folders in the tar mean, or all as train."""
+        layout = self._layout()
+        if layout is None:
+            return {"train": self._part(None, 0)}
+        numbers = {folder: number for number, folder in enumerate(layout.splits.values())}
+        meant = [
+            numbers.get(folders[layout.above], _NONE) if len(folders) > layout.above else _NONE
+            for folders in self._folders
+        ]
+        split_of_row = np.array(meant, dtype=np.int64)[_as_numbers(self._folder_of)]
+        if left_out := int((split_of_row == _NONE).sum()):
+            log.warning("%s: %d images beside the splits are left out", self._where, left_out)
+        return {
+            split: self._part(np.flatnonzero(split_of_row == number), layout.above + 1)
+            for number, split in enumerate(layout.splits)
+        }
+
+    @property
+    def _where(self) -> Path:
+        return self.root / self.files[0] if len(self.files) == 1 else self.root
+
+    def _layout(self) -> _Layout | None:
+        """The splits at the top, or below the one folder that everything lies in."""
+        for above in (0, 1):
+            names = {folders[above] for folders in self._folders if len(folders) > above}
+            if splits := splits_among(names, lambda _: True, self._where):
+                return _Layout(above, splits)
+            if len({folders[:1] for folders in self._folders}) > 1:
+                return None
+        return None
+
+    def _part(self, rows: Int64[np.ndarray, " k"] | None, class_level: int) -> Part:
+        """Some pictures, or all, with their classes."""
+        names = self._names.build()
+        columns = {key: _as_numbers(column) for key, column in self._columns.items()}
+        labels, folders = _as_numbers(self._label_of), _as_numbers(self._folder_of)
+        if rows is not None:
+            names, labels, folders = names.take(rows), labels[rows], folders[rows]
+            columns = {key: column[rows] for key, column in columns.items()}
+        found = self._classes(labels, folders, class_level)
+        return Part("", names, *found, files=tuple(self.files), columns=columns)
+
+    def _classes(
+        self, labels: Int64[np.ndarray, " k"], folders: Int64[np.ndarray, " k"], level: int
+    ) -> Labelled:
+        """By `.cls` or `.json`, else by the folders at a level, else none."""
+        without = int((labels == _NONE).sum())
+        if not without:
+            return number_classes(labels, list(self._labels))
+        if without < len(labels):
+            log.warning(
+                "%d of %d samples in %s have no label: all are taken, without labels",
+                without,
+                len(labels),
+                self.root,
+            )
+            return None, ()
+        codes: dict[str, int] = {}
+        called = [
+            codes.setdefault(path[level], len(codes)) if len(path) > level else _NONE
+            for path in self._folders
+        ]
+        by_folder = np.array(called, dtype=np.int64)[folders]
+        return (None, ()) if (by_folder == _NONE).any() else number_classes(by_folder, list(codes))
+
+
+def _as_numbers(column: "array[int]") -> Int64[np.ndarray, " M"]:
+    return np.frombuffer(column, dtype=np.int64)
