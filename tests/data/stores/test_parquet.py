@@ -53,6 +53,17 @@ def test_parquet_files_of_hugging_face_give_their_pictures(tmp_path: Path, below
     assert images.train.store.shards == (0, 3, 6, 7, 10)
 
 
+@pytest.mark.parametrize("name", ["{}-00000-of-00001.parquet", "data/{}-0.parquet", "{}/0.parquet"])
+def test_all_splits_of_parquet_files_are_opened(tmp_path: Path, name: str) -> None:
+    for first, split in enumerate(("Train", "valid", "test")):
+        write(tmp_path, name.format(split), first, first + 1)
+    images = open_images(tmp_path)
+    counts = {split: len(source) for split, source in images.splits.items()}
+    assert counts == {"train": 1, "val": 2, "test": 3}
+    assert images.test is not None
+    assert images.test.read(2) == png(4)
+
+
 def test_a_single_file_with_pictures_is_no_list(tmp_path: Path) -> None:
     write(tmp_path, "a.parquet", 0, 4)
     source = open_images(tmp_path / "a.parquet").train

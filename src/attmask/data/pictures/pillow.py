@@ -15,9 +15,11 @@ from PIL.JpegImagePlugin import JpegImageFile
 
 from attmask.data.pictures.channels import COLOUR, GREY, Samples
 from attmask.data.pictures.depth import UnfitError
+from attmask.data.pictures.endings import INSTALL_HEIF, can_read_heif
+from attmask.data.pictures.heif import HEIF, looks_like_heif, register_heif
 from attmask.data.pictures.silence import silent_library
 
-FORMATS = ("PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF")
+FORMATS = ("PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", HEIF)
 JPEG_START = b"\xff\xd8\xff"
 JPEG_END = b"\xff\xd9"
 _MOST_MISSING = 0.1  # of the rows, in a picture that is used all the same
@@ -47,6 +49,8 @@ def open_with_pillow(data: bytes) -> ImageFile:
             return reader(io.BytesIO(data), "")
         except (SyntaxError, IndexError, TypeError, struct.error):
             damaged = True  # as Pillow does: another format may begin with the same bytes
+    if looks_like_heif(data) and not can_read_heif():
+        raise UnfitError(f"it is a HEIC picture; to read it: {INSTALL_HEIF}")
     raise SyntaxError if damaged else UnidentifiedImageError
 
 
@@ -57,6 +61,8 @@ def _readers(data: bytes) -> Iterator[Callable[[io.BytesIO, str], ImageFile]]:
         yield JpegImageFile
         return
     Image.preinit()
+    if looks_like_heif(data):
+        register_heif()
     for name in FORMATS:
         if name not in Image.OPEN:
             Image.init()
