@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,14 +13,17 @@ from attmask import distributed
 from attmask.audit.audit import MAX_IMAGES, inspect_images
 from attmask.audit.record import Audit
 from attmask.config import PretrainConfig, override
-from attmask.data.sources import open_images
+from attmask.data.sources import images_path, open_images
+from attmask.data.stores.axes import FEW_CHANNELS
 from attmask.errors import UserError
 from attmask.evaluation.bench import Bench, Known
 from attmask.evaluation.cache import default_cache
 from attmask.evaluation.card import Card
 from attmask.evaluation.catalog import find_tasks
+from attmask.evaluation.datasets.labelled import Labelled
+from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.evaluate import measure_all
-from attmask.evaluation.loading import load_subject, names_of
+from attmask.evaluation.loading import channels_of, load_subject, names_of
 from attmask.evaluation.needs import check_crop
 from attmask.evaluation.online import OnlineEvaluation
 from attmask.evaluation.subject import Subject
@@ -47,12 +51,14 @@ def pretrain(
     """
     recipe = recipe or default_recipe()
     config = configure(recipe, overrides)
-    images = open_images(Path(data), index=Path(out))
+    images = open_images(data, index=Path(out), channels=config.data.channels)
     trainer = Trainer(config, images.train, Path(out))
     if distributed.is_main():
         images.keep_index(Path(out))
     named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
     log.info("%s, images of %s, run in %s", named, data, out)
+    for line in images.left_out():
+        log.info("%s", line)
     evaluate = None
     if config.monitor.knn_every_epochs > 0 and not trainer.finished:
         evaluate = OnlineEvaluation(
@@ -73,7 +79,7 @@ def inspect(
     At most `max_images` are looked at, evenly spread; `.to_dict()` of what is returned is JSON.
     """
     named = None if recipe is None else str(recipe)
-    return inspect_images(Path(data), recipe=named, max_images=max_images)
+    return inspect_images(images_path(data), recipe=named, max_images=max_images)
 
 
 def configure(
@@ -119,6 +125,7 @@ def evaluate(
     chosen = find_tasks(
         [tasks] if isinstance(tasks, str | Task) else tasks, _assignments(overrides)
     )
+    chosen = [_for_channels(task, channels_of(named[0])) for task in chosen]
     places = {task.name: _place(data, task.name) for task in chosen}
     place = choose_device(device)
     with distributed.processes(place):
@@ -152,12 +159,22 @@ class Networks:
             yield subject, self.bench_for(subject)
 
 
+def _for_channels(task: Task[Any], channels: int | None) -> Task[Any]:
+    """Arrays whose shape can be read in two ways are read as the network was trained."""
+    dataset = task.dataset
+    if not isinstance(dataset, Labelled | Pictures) or dataset.channels is not None:
+        return task
+    if channels is None or channels <= FEW_CHANNELS:  # known by their number
+        return task
+    return replace(task, dataset=dataset.model_copy(update={"channels": channels}))
+
+
 def _place(data: str | Path | Mapping[str, str | Path], task: str) -> Path:
     if not isinstance(data, Mapping):
-        return Path(data)
+        return images_path(data)
     if task not in data:
         raise UserError(f"no images were given for the task {task}; add --data {task}=DIR")
-    return Path(data[task])
+    return images_path(data[task])
 
 
 def _cache_of(subject: Subject, asked: str | Path | None) -> Path:

@@ -71,10 +71,11 @@ def build_parser() -> Parser:
     pretrain = commands.add_parser(
         "pretrain",
         help="pre-train on a folder of images; the same command resumes",
-        description="Pre-train on a folder of images: one sub-folder a class, train/ and val/, or "
-        "flat without labels. If RUN holds a checkpoint of the same settings, training goes on.",
+        description="Pre-train on a folder of images: one sub-folder a class, flat without labels, "
+        "or train/ beside val/ and test/, which are held out. If RUN holds a checkpoint of the "
+        "same settings, training goes on.",
     )
-    pretrain.add_argument("data", metavar="DATA", type=Path, help="folder of images")
+    pretrain.add_argument("data", metavar="DATA", type=_images, help="folder of images")
     pretrain.add_argument(
         "--recipe",
         help="name (see attmask recipes) or YAML file; by default cpu, or small on a GPU",
@@ -89,10 +90,10 @@ def build_parser() -> Parser:
         "inspect",
         help="audit images before training: faults, copies, sizes, and what to run",
         description="Look at images before hours of training: sizes, kinds, classes, unreadable "
-        "files, copies, pictures of val that are in train; then advise what to run, and time some "
+        "files, copies, held-out pictures that are in train; then advise what to run, and time some "
         "steps of it on this machine.",
     )
-    inspect.add_argument("data", metavar="DATA", type=Path, help="images, as for pretrain")
+    inspect.add_argument("data", metavar="DATA", type=_images, help="images, as for pretrain")
     inspect.add_argument("--json", action="store_true", help="print one JSON document")
     inspect.add_argument(
         "--max-images",
@@ -196,6 +197,16 @@ def _at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return number
+
+
+def _images(text: str) -> Path:
+    """Where the images are; an empty text is refused."""
+    from attmask.data.sources import images_path
+
+    try:
+        return images_path(text)
+    except UserError as fault:
+        raise argparse.ArgumentTypeError(str(fault)) from fault
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -357,23 +368,23 @@ def _is_assignment(word: str) -> bool:
     return bool(equals) and re.fullmatch(r"\w[\w.-]*", key) is not None
 
 
-def _places(given: Sequence[str], tasks: Sequence[str]) -> dict[str, Path]:
+def _places(given: Sequence[str], tasks: Sequence[str]) -> dict[str, str]:
     """Where the images of each task are: one place for all, or TASK=DIR."""
     from attmask.evaluation.catalog import TASKS
 
     for_all: list[str] = []
-    for_one: dict[str, Path] = {}
+    for_one: dict[str, str] = {}
     for place in given:
         task, equals, folder = place.partition("=")
         if not equals or task not in {known.name for known in TASKS}:
             for_all.append(place)
         elif task in tasks:
-            for_one[task] = Path(folder)
+            for_one[task] = folder
         else:
             raise UserError(f"--data {place} is for {task}, which is not among {', '.join(tasks)}")
     if len(for_all) > 1:
         raise UserError(f"--data was given twice ({', '.join(for_all)}); use TASK=DIR for one task")
-    return {task: Path(place) for place in for_all for task in tasks} | for_one
+    return {task: place for place in for_all for task in tasks} | for_one
 
 
 def _tasks(parsed: argparse.Namespace) -> int:

@@ -64,7 +64,7 @@ class Demo:
 
     def report(self) -> DemoReport:
         """The trained teacher against the same run's untrained one and simpler rivals."""
-        run, val, config = self.out / "run", self.images.val, self.config
+        run, val, config = self.out / "run", self.images.held_out, self.config
         assert val is not None
         measured = [record for record in read_metrics(run) if "knn/top1" in record]
         before, after = measured[0], measured[-1]

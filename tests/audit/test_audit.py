@@ -69,13 +69,42 @@ def test_everything_planted_is_found_and_nothing_else(audit: Audit, planted: Pat
         (at["train/ant/03.png"], at["val/ant/alike.jpg"]),
     }
     assert found.flat == 1
-    assert audit.leakage is not None
+    assert list(audit.leakage) == ["val in train"]
+    leakage = audit.leakage["val in train"]
     leaked, alike = (
-        [(leak.val, leak.train) for leak in leaks]
-        for leaks in (audit.leakage.exact, audit.leakage.near)
+        [(leak.val, leak.train) for leak in leaks] for leaks in (leakage.exact, leakage.near)
     )
     assert leaked == [(at["val/ant/leaked.png"], at["train/ant/02.png"])]
     assert alike == [(at["val/ant/alike.jpg"], at["train/ant/03.png"])]
+
+
+def test_every_held_out_split_is_compared_with_those_before_it(tmp_path: Path) -> None:
+    for index in range(6):
+        write(tmp_path / "Training" / f"{index}.png", colours(index))
+        write(tmp_path / "valid" / f"{index}.png", colours(10 + index))
+        write(tmp_path / "testing" / f"{index}.png", colours(20 + index))
+    shutil.copy(tmp_path / "Training" / "0.png", tmp_path / "testing" / "leaked.png")
+    shutil.copy(tmp_path / "valid" / "1.png", tmp_path / "testing" / "of val.png")
+    shutil.copy(tmp_path / "Training" / "2.png", tmp_path / "valid" / "leaked.png")
+    (tmp_path / "Training" / "raw.dng").touch()
+    found = inspect_images(tmp_path, workers=0, measure=False)
+    counts = found.images
+    assert (counts.train, counts.val, counts.test, counts.examined) == (6, 7, 8, 21)
+    leaks = {
+        compared: [(Path(leak.val).name, Path(leak.train).name) for leak in leakage.exact]
+        for compared, leakage in found.leakage.items()
+    }
+    assert leaks == {
+        "val in train": [("leaked.png", "2.png")],
+        "test in train": [("leaked.png", "0.png")],
+        "test in val": [("of val.png", "1.png")],
+    }
+    assert "1 image of test is also in val" in found.warnings
+    assert found.skipped == {".dng": 1}
+    text = " ".join(render(found).split())
+    assert "images train 6, val 7, test 8" in text
+    assert "other files 1 file is passed over because of the ending: .dng 1" in text
+    assert "test in val 1 testing/of val.png = valid/1.png" in text
 
 
 def test_kinds_sizes_and_classes_are_those_of_the_files(audit: Audit) -> None:
@@ -162,7 +191,8 @@ def test_the_command_prints_json_with_what_was_timed(planted: Path) -> None:
     found = json.loads(out)
     assert found["recipe"] == "tiny"
     assert found["timing"]["images_per_second"] > 0
-    assert found["leakage"]["exact"][0]["val"].endswith("leaked.png")
+    assert found["leakage"]["val in train"]["exact"][0]["val"].endswith("leaked.png")
+    assert found["images"]["test"] is None
 
 
 def test_what_a_run_costs_is_shown_and_warned_of(audit: Audit) -> None:
@@ -215,8 +245,8 @@ def test_the_keys_of_the_json_are_those_that_are_documented(audit: Audit) -> Non
 @needs("pets160")
 def test_in_real_photographs_a_picture_that_was_saved_twice_is_found() -> None:
     found = inspect_images(FOLDER / "pets160", workers=0, measure=False)
-    assert found.leakage is not None
-    assert [Path(leak.val).name for leak in found.leakage.near] == ["British_Shorthair_278.jpg"]
+    near = found.leakage["val in train"].near
+    assert [Path(leak.val).name for leak in near] == ["British_Shorthair_278.jpg"]
     assert not found.unreadable
 
 

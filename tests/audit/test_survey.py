@@ -41,9 +41,9 @@ class Numbered:
         return ()
 
 
-def images(train: int, val: int = 0, deadly: int = -1) -> Images:
-    held = everything(Path("val"), Numbered(val)) if val else None
-    return Images(everything(Path("train"), Numbered(train, deadly)), held)
+def images(train: int, val: int = 0, test: int = 0, deadly: int = -1) -> Images:
+    held = (everything(Path(n), Numbered(c)) if c else None for n, c in (("val", val), ("test", test)))
+    return Images(everything(Path("train"), Numbered(train, deadly)), *held)
 
 
 def without_speed(facts: list[PictureFacts]) -> list[object]:
@@ -52,27 +52,28 @@ def without_speed(facts: list[PictureFacts]) -> list[object]:
 
 def test_any_number_of_workers_finds_the_same_in_file_order() -> None:
     one, two = (
-        survey(images(100, 30), DataConfig(), max_images=1000, workers=workers)
+        survey(images(100, 30, 20), DataConfig(), max_images=1000, workers=workers)
         for workers in (0, 2)
     )
-    assert without_speed(one.train) == without_speed(two.train)
-    assert without_speed(one.val) == without_speed(two.val)
-    assert [f.place for f in one.train] == [f"train/picture {row}" for row in range(100)]
-    assert [f.place for f in one.val] == [f"val/picture {row}" for row in range(30)]
+    assert without_speed(one.all) == without_speed(two.all)
+    for split, count in (("train", 100), ("val", 30), ("test", 20)):
+        assert [f.place for f in one.splits[split]] == [f"{split}/picture {i}" for i in range(count)]
 
 
-@example(60, 1, 1)
+@example(60, 1, 1, 1)
 @settings(max_examples=20)
-@given(st.integers(1, 60), st.integers(0, 20), st.integers(1, 100))
+@given(st.integers(1, 60), st.integers(0, 20), st.integers(0, 20), st.integers(1, 120))
 def test_no_more_are_examined_than_asked_for_but_some_of_each_split(
-    train: int, val: int, most: int
+    train: int, val: int, test: int, most: int
 ) -> None:
-    found = survey(images(train, val), DataConfig(), max_images=most, workers=0)
-    assert len(found.train) + len(found.val) <= max(most + 1, 2)
-    assert len(found.train) >= 1
-    assert len(found.val) >= min(val, 1)
-    if most >= train + val:
-        assert (len(found.train), len(found.val)) == (train, val)
+    there = images(train, val, test)
+    found = survey(there, DataConfig(), max_images=most, workers=0)
+    assert len(found.all) <= most + len(there.splits) - 1
+    assert found.splits.keys() == there.splits.keys()
+    assert all(found.splits.values())
+    if most >= train + val + test:
+        counts = {name: len(facts) for name, facts in found.splits.items()}
+        assert counts == {name: len(source) for name, source in there.splits.items()}
 
 
 @given(st.integers(1, 500), st.data())

@@ -67,6 +67,26 @@ def test_one_value_serves_all_channels_but_a_wrong_number_is_refused() -> None:
         DataConfig(per_class=0)
 
 
+@pytest.mark.parametrize("name", ["mean", "std"])
+def test_statistics_of_values_up_to_255_are_refused_with_the_divided_ones(name: str) -> None:
+    wanted = rf"{name} \[127.5, 1, 255\] is in 0..255.*use data.{name}=\[0.5,0.003922,1\]"
+    with pytest.raises(ValidationError, match=wanted):
+        DataConfig.model_validate({name: (127.5, 1.0, 255.0)})
+    fine = DataConfig.model_validate({name: (1.0, 0.5, 1.0)})
+    assert getattr(fine, name) == (1.0, 0.5, 1.0)
+
+
+def test_an_empty_place_is_refused_and_a_dot_is_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "1.png").write_bytes(png(1))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"is empty, perhaps an unset variable.*\. is the current"):
+        open_images("")
+    for here in (".", Path()):
+        assert names(open_images(here).train) == ["1.png"]
+
+
 @pytest.mark.parametrize("channels", [-1, 0])
 def test_less_than_one_channel_is_refused_in_the_config(channels: int) -> None:
     wanted = f"images with {channels} channels are impossible"

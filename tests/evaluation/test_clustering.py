@@ -183,7 +183,7 @@ def test_either_part_can_be_clustered_and_a_class_without_image_is_said(
     test = Clustering().measure(subject, data, bench)
     assert (test.details["clusters"], test.details["images"]) == (2, 12)
     assert test.notes == ("1 of 3 classes have no test image.",)
-    train = Clustering(split="train").measure(subject, data, bench)
+    train = Clustering(part="train").measure(subject, data, bench)
     assert (train.details["clusters"], train.details["images"]) == (3, 18)
     assert train.notes == ()
 

@@ -40,11 +40,17 @@ def test_a_card_holds_the_number_and_how_it_came_about(scenes: Path, tmp_path: P
     assert card.numbers["length"] > 0
     assert (card.task, card.version, card.checkpoint) == ("length", 7, "tiny")
     assert card.protocol == {"kind": "MeanLength", "factor": 2.0}
-    assert card.dataset == {"kind": "Labelled", "per_class": 3, "percent": None}
-    assert card.images["test"] == 20
+    assert card.dataset == {
+        "kind": "Labelled",
+        "split": "auto",
+        "per_class": 3,
+        "percent": None,
+        "channels": None,
+    }
+    assert card.images["val"] == 20
     assert card.images["train"] < 48
     assert card.hashes["network"] == subject.digest
-    assert card.hashes["train"] != card.hashes["test"]
+    assert card.hashes["train"] != card.hashes["val"]
     assert (card.unreadable, card.data) == ({}, str(scenes))
     assert (card.notes, card.details) == (["said"], {"a": [1]})
     assert (card.format, card.device, card.processes, card.seed) == ("fp32", "cpu", 1, 0)
@@ -87,7 +93,7 @@ def test_a_card_counts_the_images_that_were_read(scenes: Path, tmp_path: Path) -
     (tmp_path / "images/val" / data.test.name(4)).write_bytes(b"no picture")
     task = replace(LENGTH, dataset=Labelled())
     card = measure(task, tiny_subject(), data, tmp_path / "images", bench_in(tmp_path))
-    assert (card.images, card.unreadable) == ({"train": 48, "test": 19}, {"test": 1})
+    assert (card.images, card.unreadable) == ({"train": 48, "val": 19}, {"val": 1})
 
 
 def test_a_missing_data_set_is_said_before_anything_is_measured(

@@ -115,13 +115,35 @@ def test_a_network_that_diverged_is_named_so(scenes: Path, backbone: Backbone) -
         evaluation(broken, nullcontext)
 
 
+def test_without_val_the_test_images_are_asked_about(scenes: Path) -> None:
+    images = open_images(scenes)
+    by_test = online(Images(images.train, test=images.val))
+    assert torch.equal(by_test.queries.images, online(images).queries.images)
+
+
+def test_a_held_out_class_that_train_lacks_is_asked_about_and_never_right(
+    scenes: Path, backbone: Backbone
+) -> None:
+    images = open_images(scenes)
+    assert images.train.labels is not None
+    kept = images.train.labels != len(images.train.classes) - 1
+    few = replace(images.train.subset(np.flatnonzero(kept)), classes=images.train.classes[:-1])
+    evaluation = online(Images(few, images.val))
+    found = evaluation(backbone, nullcontext)
+    assert evaluation.classes == len(images.train.classes)
+    assert 0 <= found["knn/top1"] <= 100
+
+
 def test_without_val_a_tenth_of_each_class_is_asked_about_and_not_in_the_bank(
     scenes: Path, backbone: Backbone, caplog: pytest.LogCaptureFixture
 ) -> None:
     train = open_images(scenes).train
     with caplog.at_level(logging.INFO):
         evaluation = online(Images(train))
-    assert "no val/ folder: online k-NN asks about 10 % of the training images" in caplog.text
+    assert (
+        "no labelled val or test images: online k-NN asks about 10 % of the training images"
+        in caplog.text
+    )
     assert evaluation.bank is not None
     assert len(evaluation.bank) + len(evaluation.queries) == len(train)
     assert len(evaluation.queries) == 10, "one of each class of four or five"

@@ -79,6 +79,15 @@ def pretrain(capsys: pytest.CaptureFixture[str], data: Path, out: Path, *overrid
         ("masking.ratio=0.5", "masking.ratio=0.5: wanted 2 values, e.g. [0.1, 0.5]"),
         ("masking.ratio=[0.1,0.2,0.3]", "masking.ratio=[0.1, 0.2, 0.3]: wanted 2 values, e.g."),
         (
+            "data.mean=[123.675,116.28,103.53]",
+            "data: mean [123.675, 116.28, 103.53] is in 0..255, but pixel values are in 0..1; "
+            "use data.mean=[0.485,0.456,0.406]",
+        ),
+        (
+            "data.std=[58.395]",
+            "data: std [58.395] is in 0..255, but pixel values are in 0..1; use data.std=[0.229]",
+        ),
+        (
             "train.batch_size=100",
             "48 images are fewer than one batch of 100; "
             "use train.batch_size=48 or less, or more images",
@@ -95,6 +104,28 @@ def test_an_impossible_setting_is_one_line_before_anything_is_written(
     said = pretrain(capsys, scenes, tmp_path / "run", override)
     assert said.startswith(line)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pretrain", "", "--recipe", "tiny"),
+        ("inspect", ""),
+        ("evaluate", "timm:vit_tiny_patch16_224", "knn", "--data", ""),
+        ("evaluate", "timm:vit_tiny_patch16_224", "knn", "--data", "knn="),
+    ],
+)
+def test_an_empty_place_of_the_images_is_refused_and_not_the_current_folder(
+    scenes: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(scenes)
+    before = sorted(scenes.iterdir())
+    said = complaint(capsys, *arguments)
+    assert "the place of the images is empty, perhaps an unset variable; give a folder" in said
+    assert sorted(scenes.iterdir()) == before
 
 
 def test_hints_beyond_the_smallest_ratio_are_refused(

@@ -27,6 +27,7 @@ from attmask.hardware import choose_device, cores, default_workers
 from attmask.recipe import load_recipe
 
 MAX_IMAGES = 20_000
+_COMPARED = (("val", "train"), ("test", "train"), ("test", "val"))
 
 
 def inspect_images(
@@ -39,9 +40,9 @@ def inspect_images(
 ) -> Audit:
     """Look at the images, then advise; `measure` also times some steps of what is advised."""
     config = load_recipe(recipe).data if recipe is not None else DataConfig()
-    images = open_images(data)
+    images = open_images(data, channels=None if recipe is None else config.channels)
     found = survey(images, config, max_images=max_images, workers=workers)
-    seen = [*found.train, *found.val]
+    seen = found.all
     looks = [picture.looks for picture in seen if picture.looks is not None]
     unreadable = tuple(
         Unreadable(picture.place, picture.fault) for picture in seen if picture.fault is not None
@@ -65,12 +66,17 @@ def inspect_images(
     audit = Audit(
         data=str(data),
         images=_counts(images, found),
+        skipped=dict(images.skipped),
         classes=classes(images.train),
         sizes=sizes(looks),
         kinds=kinds(looks),
         unreadable=unreadable,
         duplicates=duplicates(seen),
-        leakage=leakage(found.train, found.val) if images.val is not None else None,
+        leakage={
+            f"{held_out} in {other}": leakage(found.splits[other], found.splits[held_out])
+            for held_out, other in _COMPARED
+            if {held_out, other} <= found.splits.keys()
+        },
         pixels=values,
         decode=decode_speed(looks),
         machine=machine,
@@ -97,10 +103,15 @@ def _timed(advised: Plan, source: Source) -> tuple[Timing | None, str | None]:
 
 
 def _counts(images: Images, found: Survey) -> Counts:
-    val = None if images.val is None else len(images.val)
-    examined = len(found.train) + len(found.val)
-    total = len(images.train) + (val or 0)
-    return Counts(len(images.train), val, examined, all_examined=examined == total)
+    sizes = {name: len(source) for name, source in images.splits.items()}
+    examined = len(found.all)
+    return Counts(
+        train=sizes["train"],
+        val=sizes.get("val"),
+        test=sizes.get("test"),
+        examined=examined,
+        all_examined=examined == sum(sizes.values()),
+    )
 
 
 def _class_sizes(source: Source) -> tuple[int, ...]:

@@ -3,14 +3,17 @@
 As JSON its keys are the fields of `Audit` and of what they hold:
 
     data                   what was inspected
-    images                 train, val (null without one), examined, all_examined
+    images                 train, val, test (null without one), examined, all_examined
+    skipped                files passed over because of their ending: {ending: files}
     classes                null without labels; count, largest, largest_images, smallest,
                            smallest_images, with_one_image (names)
     sizes                  width, height, short_side, aspect: each min, q05, median, q95, max
     kinds                  formats, modes, channels, bits: {name: pictures}; colourless
     unreadable             [{place, reason}]
     duplicates             exact, near: groups of places; exact_surplus, near_surplus, flat
-    leakage                null without val; exact, near: [{val, train}]
+    leakage                held-out pictures that are in another split: under `val in train`,
+                           `test in train`, `test in val` (where there are both) exact and near:
+                           [{val, train}], the held-out picture first
     pixels                 channels, mean, std (0..1)
     decode                 full_per_second, small_per_second (shrunk), timed (pictures)
     machine                device, cores, workers
@@ -22,6 +25,7 @@ As JSON its keys are the fields of `Audit` and of what they hold:
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +41,14 @@ class Counts:
 
     train: int
     val: int | None
+    test: int | None
     examined: int
     all_examined: bool
+
+    @property
+    def total(self) -> int:
+        """Of all splits."""
+        return self.train + (self.val or 0) + (self.test or 0)
 
 
 @dataclass(frozen=True)
@@ -55,12 +65,13 @@ class Audit:
 
     data: str
     images: Counts
+    skipped: Mapping[str, int]
     classes: Classes | None
     sizes: Sizes
     kinds: Kinds
     unreadable: tuple[Unreadable, ...]
     duplicates: Duplicates
-    leakage: Leakage | None
+    leakage: Mapping[str, Leakage]
     pixels: Pixels
     decode: DecodeSpeed
     machine: Machine

@@ -1,7 +1,7 @@
 """One pass over the pictures with worker processes, each file read once."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import cv2
@@ -24,10 +24,19 @@ _TIMED = 64  # pictures of a split that are decoded again, to time it
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found, picture by picture, in file order."""
+    """What was found in each split, picture by picture, in file order."""
 
-    train: list[PictureFacts]
-    val: list[PictureFacts]
+    splits: Mapping[str, list[PictureFacts]]
+
+    @property
+    def train(self) -> list[PictureFacts]:
+        """Of the images to train on."""
+        return self.splits["train"]
+
+    @property
+    def all(self) -> list[PictureFacts]:
+        """Of all splits, one after the other."""
+        return [facts for found in self.splits.values() for facts in found]
 
 
 @dataclass(frozen=True)
@@ -52,25 +61,25 @@ class _Chunks(Dataset[list[PictureFacts]]):
 def survey(
     images: Images, config: DataConfig, *, max_images: int, workers: int | None = None
 ) -> Survey:
-    """Examine at most `max_images` pictures, evenly spread over train and val by their sizes."""
+    """Examine at most `max_images` pictures, evenly spread over the splits by their sizes."""
     if max_images < 1:
         raise UserError(f"max_images is {max_images}; it must be at least 1")
-    parts = [images.train, *([images.val] if images.val is not None else [])]
-    total = sum(map(len, parts))
-    chosen = [
-        spread_evenly(len(part), max(1, round(len(part) * min(1.0, max_images / total))))
-        for part in parts
-    ]
-    found: list[list[PictureFacts]] = [[] for _ in parts]
+    splits = images.splits
+    total = sum(map(len, splits.values()))
+    chosen = {
+        name: spread_evenly(len(part), max(1, round(len(part) * min(1.0, max_images / total))))
+        for name, part in splits.items()
+    }
+    found: dict[str, list[PictureFacts]] = {name: [] for name in splits}
     with _progress() as progress:
-        task = progress.add_task("reading pictures", total=sum(map(len, chosen)))
-        for part, indices, facts in zip(parts, chosen, found, strict=True):
+        task = progress.add_task("reading pictures", total=sum(map(len, chosen.values())))
+        for name, indices in chosen.items():
             timed = indices[spread_evenly(len(indices), min(_TIMED, len(indices)))]
-            chunks = _Chunks(part, indices, frozenset(timed.tolist()), config)
+            chunks = _Chunks(splits[name], indices, frozenset(timed.tolist()), config)
             for chunk in _read(chunks, _workers(workers, len(chunks))):
-                facts += chunk
+                found[name] += chunk
                 progress.advance(task, len(chunk))
-    return Survey(found[0], found[1] if len(found) > 1 else [])
+    return Survey(found)
 
 
 def spread_evenly(images: int, count: int) -> Int64[np.ndarray, " count"]:

@@ -13,6 +13,7 @@ from attmask.audit.record import Audit
 from attmask.audit.summary import Spread
 from attmask.audit.timing import Timing
 from attmask.data.decode import one_line
+from attmask.data.pictures.endings import describe_skipped
 
 _SHOWN = 3  # names; all are in the JSON
 
@@ -53,8 +54,11 @@ def _rows(rows: Iterable[Row], width: int) -> str:
 
 def _images(audit: Audit) -> Iterator[Row]:
     images = audit.images
-    val = "" if images.val is None else f", val {images.val:,}"
-    yield "images", f"train {images.train:,}{val}"
+    splits = {"train": images.train, "val": images.val, "test": images.test}
+    counts = [f"{name} {count:,}" for name, count in splits.items() if count is not None]
+    yield "images", ", ".join(counts)
+    if audit.skipped:
+        yield "other files", describe_skipped(audit.skipped)
     share = "all" if images.all_examined else "evenly spread"
     yield "looked at", f"{images.examined:,} ({share})"
 
@@ -109,11 +113,11 @@ def _faults(audit: Audit) -> Iterator[Row]:
     yield "near copies", _some(near, twice.near_surplus)
     if twice.flat:
         yield "too flat", f"{twice.flat:,} (left out of the near copies)"
-    if audit.leakage is not None:
-        both = [f"{short(leak.val)} = {short(leak.train)}" for leak in audit.leakage.exact]
-        alike = [f"{short(leak.val)} ~ {short(leak.train)}" for leak in audit.leakage.near]
-        yield "val in train", _some(both)
-        yield "val like train", _some(alike)
+    for compared, leakage in audit.leakage.items():
+        both = [f"{short(leak.val)} = {short(leak.train)}" for leak in leakage.exact]
+        alike = [f"{short(leak.val)} ~ {short(leak.train)}" for leak in leakage.near]
+        yield compared, _some(both)
+        yield compared.replace(" in ", " like "), _some(alike)
 
 
 def _advice(audit: Audit) -> Iterator[Row]:

@@ -34,22 +34,22 @@ def _about_files(audit: Audit, limit: float) -> Iterator[str]:
     elif count:
         yield f"{_images(count)} of {examined:,} cannot be read: others will take their place"
     if not audit.images.all_examined:
-        total = audit.images.train + (audit.images.val or 0)
         yield (
-            f"only {examined:,} of {total:,} images were looked at, evenly spread: copies and "
+            f"only {examined:,} of {audit.images.total:,} images were looked at, evenly spread: copies and "
             "leakage were sought among these only, so there may be more"
         )
 
 
 def _about_copies(audit: Audit) -> Iterator[str]:
-    if audit.leakage is not None:
-        exact, near = len(audit.leakage.exact), len(audit.leakage.near)
+    for compared, leakage in audit.leakage.items():
+        held_out, _, other = compared.split()
+        exact, near = len(leakage.exact), len(leakage.near)
         if exact:
-            yield f"{_images(exact)} of val {_are(exact)} also in train"
+            yield f"{_images(exact)} of {held_out} {_are(exact)} also in {other}"
         if near:
             more = f"{near:,} more" if exact else _images(near)
             look = "looks" if near == 1 else "look"
-            yield f"{more} of val {look} like one in train"
+            yield f"{more} of {held_out} {look} like one in {other}"
     copies = audit.duplicates.exact_surplus + audit.duplicates.near_surplus
     if copies > _MANY_COPIES * audit.images.examined:
         yield (

@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from jaxtyping import Int64
 
+from attmask.data.pictures.endings import describe_skipped
 from attmask.data.stores.index import Index
 from attmask.errors import UserError
 
@@ -151,6 +152,21 @@ class Images:
                 f"{', '.join(self.splits)}; choose one of these"
             )
         return wanted
+
+    def left_out(self) -> list[str]:
+        """What is there but not trained on, a line each: other splits, and files of other kinds."""
+        held_out = [
+            f"{name}: {len(source):,} {'image' if len(source) == 1 else 'images'}"
+            for name, source in self.splits.items()
+            if name != "train"
+        ]
+        lines = []
+        if held_out:
+            alone = len(held_out) == 1 and held_out[0].endswith(" image")
+            lines.append(f"{' and '.join(held_out)} {'is' if alone else 'are'} held out")
+        if self.skipped:
+            lines.append(describe_skipped(self.skipped))
+        return lines
 
     def keep_index(self, folder: Path) -> None:
         """Save what the scan found, if it was a scan, so that the next start need not scan."""

@@ -129,7 +129,9 @@ def _unit(vectors: Float[Tensor, "m W"]) -> Float[Tensor, "m W"]:
 class Clustering(Config):
     """k-means on L2-normalised features, held against the classes."""
 
-    split: Literal["test", "train"] = setting("test", "which images are put into clusters")
+    part: Literal["test", "train"] = setting(
+        "test", "which images are put into clusters: those to test on, or to learn from"
+    )
     clusters: int | None = setting(
         None, "number of clusters (null: of classes that have an image)", ge=1
     )
@@ -142,7 +144,7 @@ class Clustering(Config):
     def check(self, subject: Subject, data: Split) -> None:
         """Whether scikit-learn, two classes and images enough are there, by the labels."""
         _require_scikit_learn()
-        source = data.test if self.split == "test" else data.train
+        source = data.test if self.part == "test" else data.train
         check_images(source)
         check_crop(subject, self.image_size, self.reading)
         assert source.labels is not None, "labelled images have labels"
@@ -151,9 +153,9 @@ class Clustering(Config):
 
     def measure(self, subject: Subject, data: Split, bench: Bench) -> Measures:
         """Cluster the images, then look at their labels."""
-        source = data.test if self.split == "test" else data.train
+        source = data.test if self.part == "test" else data.train
         encoding = CentreCrop(self.image_size or subject.image_size, self.reading)
-        features = bench.features(subject, source, encoding, f"{self.split} images")
+        features = bench.features(subject, source, encoding, f"{self.part} images")
         assert features.labels is not None, "labelled images have labels"
         labels = features.labels.numpy()
         classes = len(np.unique(labels))
@@ -177,12 +179,12 @@ class Clustering(Config):
     def _check(self, images: int, classes: int, k: int, root: Path) -> None:
         if classes < 2:
             raise UserError(
-                f"all {self.split} images of {root} ({images}) are of one class; "
+                f"all {self.part} images of {root} ({images}) are of one class; "
                 "clustering needs images of two classes or more"
             )
         if k > images:
             raise UserError(
-                f"{k} clusters were asked of {images} {self.split} images of {root}; "
+                f"{k} clusters were asked of {images} {self.part} images of {root}; "
                 f"use clusters from 1 to {images}"
             )
 
@@ -191,7 +193,7 @@ class Clustering(Config):
     ) -> list[str]:
         notes = []
         if missing := data.classes - classes:
-            notes.append(f"{missing} of {data.classes} classes have no {self.split} image.")
+            notes.append(f"{missing} of {data.classes} classes have no {self.part} image.")
         if found.learned_from < len(found.clusters):
             notes.append(
                 f"k-means learned from {found.learned_from} of {len(found.clusters)} images, "

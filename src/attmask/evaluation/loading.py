@@ -60,6 +60,18 @@ def load_subject(
     )
 
 
+def channels_of(named: str | Path) -> int | None:
+    """The channels that a run was trained with, by its settings alone; None of what is no run."""
+    place, options = _options(str(named))
+    if options is not None or place.startswith((TIMM, *_HUB)):
+        return None
+    path = _which(place)[0].absolute()
+    for run in (path, path.parent.parent):
+        if (run / "config.yaml").is_file():
+            return from_yaml(run / "config.yaml").data.channels
+    return None
+
+
 def names_of(named: Sequence[str | Path]) -> list[str]:
     """Short names that tell them apart: the last part of each path, or all of it."""
     short = [Path(str(name)).name or str(name) for name in named]

@@ -55,18 +55,19 @@ class OnlineEvaluation:
         self.data, self.monitor, self.image_size = data, monitor, image_size
         self.workers = workers
         self.bank: CachedCrops | None = None
-        self.objects = images.val or images.train
+        held_out = images.held_out
+        self.objects = held_out or images.train
         self.has_objects = len(ObjectMasks(self.objects)) > 0
         train = _trained_on(images.train, data)
-        split = _bank_and_queries(train, images.val)
+        split = _bank_and_queries(train, held_out)
         if split is not None:
             bank, asked = split
             self.bank = self._crops(bank, monitor.knn_max_bank_images)
             self.queries = self._crops(asked, monitor.knn_max_query_images)
-            self.classes = len(bank.classes)
+            self.classes = len(asked.classes)  # it may have classes that the bank lacks
             self.k = min(monitor.knn_k, len(self.bank))
         else:
-            asked = images.val or train
+            asked = held_out or train
             self.queries = self._crops(asked, monitor.quality_max_images)
         labels = None if self.queries.labels is None else self.queries.labels.numpy()
         self.probe = spread_evenly(labels, len(self.queries), monitor.quality_max_images)
@@ -173,12 +174,15 @@ def _trained_on(train: Source, data: DataConfig) -> Source:
     return train
 
 
-def _bank_and_queries(train: Source, val: Source | None) -> tuple[Source, Source] | None:
+def _bank_and_queries(train: Source, held_out: Source | None) -> tuple[Source, Source] | None:
     """Labelled images to look neighbours up in, and others to classify by them."""
     if train.labels is None or len(train.classes) < 2:
         return None
-    if val is not None and val.labels is not None:
-        return train, val
-    log.info("no val/ folder: online k-NN asks about %.0f %% of the training images", 100 * HOLDOUT)
+    if held_out is not None and held_out.labels is not None:
+        return train, held_out
+    log.info(
+        "no labelled val or test images: online k-NN asks about %.0f %% of the training images",
+        100 * HOLDOUT,
+    )
     bank, queries = train.split_holdout(HOLDOUT)
     return (bank, queries) if len(queries) else None

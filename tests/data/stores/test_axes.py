@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +31,10 @@ def test_what_stays_ambiguous_is_refused_with_both_readings_or_decided_by_the_ch
     first, middle, last = shape
     wanted = (
         f"{first} channels of {middle} × {last} pixels or {last} channels of {first} × {middle}; "
-        f"set data.channels={first} or data.channels={last}"
+        f"set data.channels (of a task: channels) to {first} or {last}"
     )
     for channels in (None, 3):
-        with pytest.raises(UserError, match=wanted) as caught:
+        with pytest.raises(UserError, match=re.escape(wanted)) as caught:
             channels_first(FILE, shape, channels)
         assert "\n" not in str(caught.value)
     assert channels_first(FILE, shape, first)

@@ -19,8 +19,9 @@ def names(source: Source) -> list[str]:
 def test_it_is_a_data_set_with_one_part(scenes: Path) -> None:
     dataset: DataSet[Data] = Pictures()
     opened = dataset.open(scenes)
-    assert list(opened.sources) == ["images"]
+    assert list(opened.sources) == ["val"]
     assert "train/ and val/" in dataset.layout
+    assert list(Pictures().open(scenes / "train").sources) == ["train"]
 
 
 def test_images_to_validate_on_are_taken_where_there_are_any(scenes: Path) -> None:
@@ -28,6 +29,17 @@ def test_images_to_validate_on_are_taken_where_there_are_any(scenes: Path) -> No
     assert found.val is not None
     assert names(Pictures().open(scenes).images) == names(found.val)
     assert names(Pictures().open(scenes / "train").images) == names(found.train)
+
+
+def test_a_split_is_shown_by_its_name(scenes: Path, tmp_path: Path) -> None:
+    shutil.copytree(scenes / "train", tmp_path / "train")
+    shutil.copytree(scenes / "val", tmp_path / "test")
+    for split, shown in (("auto", "test"), ("test", "test"), ("train", "train")):
+        opened = Pictures.model_validate({"split": split}).open(tmp_path)
+        assert list(opened.sources) == [shown]
+        assert names(opened.images) == names(open_images(tmp_path).splits[shown])
+    with pytest.raises(UserError, match=r"there is no split val in .*, only train, test; choose"):
+        Pictures(split="val").open(tmp_path)
 
 
 def test_images_need_no_labels(scenes: Path, tmp_path: Path) -> None:
@@ -50,6 +62,6 @@ def test_what_is_not_there_is_named(
     with pytest.raises(UserError, match=r"there is no .*nowhere; give a folder"):
         Pictures().open(tmp_path / "nowhere")
     none = open_images(scenes).train.subset(np.arange(0))
-    monkeypatch.setattr(pictures, "open_images", lambda _: Images(none))
+    monkeypatch.setattr(pictures, "open_images", lambda _, **_more: Images(none))
     with pytest.raises(UserError, match="has no images to look at; wanted any images that"):
         Pictures().open(tmp_path)

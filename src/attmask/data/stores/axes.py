@@ -8,7 +8,7 @@ from attmask.errors import UserError
 
 log = logging.getLogger(__name__)
 
-_FEW = 4
+FEW_CHANNELS = 4
 """So many channels are grey, colour or colour with transparency: they are known by their number."""
 
 
@@ -21,8 +21,8 @@ def channels_first(file: Path, shape: Sequence[int], wanted: int | None) -> bool
     first, middle, last = shape
     if wanted is not None and (first == wanted) != (last == wanted):
         return first == wanted
-    if min(first, last) <= _FEW:
-        return first <= _FEW < min(middle, last)
+    if min(first, last) <= FEW_CHANNELS:
+        return first <= FEW_CHANNELS < min(middle, last)
     if first == last:
         log.warning(
             "%s: pictures of shape %s are read as H W C; save them as H W C if they are C H W",
@@ -38,7 +38,7 @@ def channels_first(file: Path, shape: Sequence[int], wanted: int | None) -> bool
         raise UserError(
             f"{file} holds pictures of shape {_shape(shape)}, which may be {first} channels of "
             f"{middle} × {last} pixels or {last} channels of {first} × {middle}; set "
-            f"data.channels={first} or data.channels={last}"
+            f"data.channels (of a task: channels) to {first} or {last}"
         )
     return fewer + squarer > 0
 

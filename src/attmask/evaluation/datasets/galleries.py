@@ -42,11 +42,10 @@ class Folder(Config):
 
     def open(self, path: Path) -> Gallery:
         """The images to look up, each among the others."""
-        part = next((path / name for name in ("val", "test") if (path / name).is_dir()), path)
-        images = open_images(part)
-        source = images.train if images.val is None else images.val
+        images = open_images(path)
+        source = (images.held_out or images.train).with_own_classes()
         if source.labels is None:
-            raise UserError(f"the images of {part} have no labels; wanted {self.layout}")
+            raise UserError(f"the images of {source.root} have no labels; wanted {self.layout}")
         return Gallery(source if self.per_class is None else source.first_per_class(self.per_class))
 
 

@@ -1,9 +1,9 @@
 """Labelled images to learn from and others to test on, wherever `attmask` reads images from."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -15,15 +15,17 @@ from attmask.settings import Config, setting
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Train and test images with the same classes."""
+    """Images to learn from and images to test on, with the same classes."""
 
     train: Source
     test: Source
+    tested: str = "test"
+    """The name of the split that is tested on: val or test."""
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """Both."""
-        return {"train": self.train, "test": self.test}
+        """Both, by the names of their splits."""
+        return {"train": self.train, self.tested: self.test}
 
     @property
     def classes(self) -> int:
@@ -39,12 +41,16 @@ class Split:
 
 
 class Labelled(Config):
-    """Any images that pretrain reads, with labels: `train/` and `val/`, or a list with splits."""
+    """Any images that pretrain reads, with labels and with a split to test on."""
 
     layout: ClassVar[str] = (
-        "train/CLASS/*.jpg and val/CLASS/*.jpg, or a list, shards or arrays with labels and a split"
+        "train/CLASS/*.jpg and val/CLASS/*.jpg (or test/), or a list, shards or arrays with labels "
+        "and splits"
     )
 
+    split: Literal["auto", "val", "test"] = setting(
+        "auto", "the split to test on (auto: val where there is one, else test)"
+    )
     per_class: int | None = setting(
         None,
         "learn from the first n images of each class, in file order (null: all)",
@@ -55,20 +61,30 @@ class Labelled(Config):
         None, "learn from the first per cent of each class (null: all)", gt=0, le=100
     )
 
+    channels: int | None = setting(
+        None,
+        "channels of arrays whose shape can be read in two ways (null: as a run was trained)",
+        ge=1,
+    )
+
     def open(self, path: Path) -> Split:
         """Both parts, or what is missing."""
-        images = open_images(path)
+        images = open_images(path, channels=self.channels)
         wanted = f"wanted {self.layout}"
-        if images.val is None:
+        tested = images.split_to_test(self.split)
+        if tested is None:
             raise UserError(f"{path} has no images to test on; {wanted}")
-        if images.train.labels is None or images.val.labels is None:
-            raise UserError(f"the images of {path} have no labels; {wanted}")
-        train = images.train
+        train, test = images.train, images.splits[tested]
+        for name, source in (("train", train), (tested, test)):
+            if source.labels is None:
+                raise UserError(f"the {name} images of {path} have no labels; {wanted}")
+        # Those that only the test images have come last: the numbers of the others stay.
+        train = replace(train, classes=test.classes)
         if self.per_class is not None:
             train = train.first_per_class(self.per_class)
         if self.percent is not None:
             train = train.first_percent(self.percent)
-        return Split(train, images.val)
+        return Split(train, test, tested)
 
 
 def _numbers(source: Source) -> list[int]:
