@@ -90,8 +90,8 @@ def build_parser() -> Parser:
         "inspect",
         help="audit images before training: faults, copies, sizes, and what to run",
         description="Look at images before hours of training: sizes, kinds, classes, unreadable "
-        "files, copies, held-out pictures that are in train; then advise what to run, and time some "
-        "steps of it on this machine.",
+        "files, copies, held-out pictures that are in train; then advise what to run, and time "
+        "some steps of it on this machine.",
     )
     inspect.add_argument("data", metavar="DATA", type=_images, help="images, as for pretrain")
     inspect.add_argument("--json", action="store_true", help="print one JSON document")

@@ -42,8 +42,11 @@ class Numbered:
 
 
 def images(train: int, val: int = 0, test: int = 0, deadly: int = -1) -> Images:
-    held = (everything(Path(n), Numbered(c)) if c else None for n, c in (("val", val), ("test", test)))
-    return Images(everything(Path("train"), Numbered(train, deadly)), *held)
+    held_out = {"val": val, "test": test}
+    splits = {"train": everything(Path("train"), Numbered(train, deadly))}
+    return Images.of(
+        splits | {name: everything(Path(name), Numbered(n)) for name, n in held_out.items() if n}
+    )
 
 
 def without_speed(facts: list[PictureFacts]) -> list[object]:
@@ -57,7 +60,9 @@ def test_any_number_of_workers_finds_the_same_in_file_order() -> None:
     )
     assert without_speed(one.all) == without_speed(two.all)
     for split, count in (("train", 100), ("val", 30), ("test", 20)):
-        assert [f.place for f in one.splits[split]] == [f"{split}/picture {i}" for i in range(count)]
+        assert [f.place for f in one.splits[split]] == [
+            f"{split}/picture {i}" for i in range(count)
+        ]
 
 
 @example(60, 1, 1, 1)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from attmask.audit.audit import inspect_images
+from attmask.audit.table import render
 from attmask.cli import main
 from attmask.data.sources import open_images
 from tests.runs import SHORT, last_checkpoint
@@ -58,7 +60,10 @@ def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[str, s
 
 
 def test_a_folder_of_train_and_test_works_by_the_defaults_of_every_command(
-    cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    cifar: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     root, run = tmp_path / "cifar10", tmp_path / "run"
     shutil.copytree(cifar, root)
@@ -92,7 +97,11 @@ def test_a_folder_of_train_and_test_works_by_the_defaults_of_every_command(
 @pytest.mark.parametrize(
     ("folders", "splits", "held_out"),
     [
-        (("train", "valid", "test"), ["train", "val", "test"], "val: 30 images and test: 30 images"),
+        (
+            ("train", "valid", "test"),
+            ["train", "val", "test"],
+            "val: 30 images and test: 30 images",
+        ),
         (("Train", "Val"), ["train", "val"], "val: 30 images"),
         (("training", "validation"), ["train", "val"], "val: 30 images"),
     ],
@@ -113,9 +122,9 @@ def test_other_names_of_the_splits_are_never_classes(
     leaked = leak(root, folders[0], folders[-1])
     assert list(open_images(root).splits) == splits
 
-    audit = json.loads(said(capsys, "inspect", root, "--recipe", "tiny", "--json")[0])
-    exact = {name: found["exact"] for name, found in audit["leakage"].items()}
-    assert {pair["val"] for pair in exact.pop(f"{splits[-1]} in train")} == leaked
+    audit = inspect_images(root, workers=0, measure=False)
+    exact = {name: found.exact for name, found in audit.leakage.items()}
+    assert {pair.val for pair in exact.pop(f"{splits[-1]} in train")} == leaked
     assert not any(exact.values())
 
     caplog.clear()
@@ -130,7 +139,10 @@ def test_other_names_of_the_splits_are_never_classes(
 
 
 def test_a_class_that_only_the_test_images_have_stops_nothing(
-    cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    cifar: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     root, run = tmp_path / "data", tmp_path / "run"
     shutil.copytree(cifar, root)
@@ -147,7 +159,10 @@ def test_a_class_that_only_the_test_images_have_stops_nothing(
 
 
 def test_what_is_passed_over_is_said_by_pretrain_and_inspect(
-    cifar: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    cifar: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     root, run = tmp_path / "data", tmp_path / "run"
     shutil.copytree(cifar / "train", root)
@@ -160,5 +175,5 @@ def test_what_is_passed_over_is_said_by_pretrain_and_inspect(
         said(capsys, "pretrain", root, "--out", run, *QUICK)
         assert line in caplog.messages
         assert last_checkpoint(run).info["images"] == 10 * TRAIN
-    shown, _ = said(capsys, "inspect", root, "--recipe", "tiny")
+    shown = render(inspect_images(root, workers=0, measure=False))
     assert line in " ".join(shown.split())

@@ -35,8 +35,8 @@ def _about_files(audit: Audit, limit: float) -> Iterator[str]:
         yield f"{_images(count)} of {examined:,} cannot be read: others will take their place"
     if not audit.images.all_examined:
         yield (
-            f"only {examined:,} of {audit.images.total:,} images were looked at, evenly spread: copies and "
-            "leakage were sought among these only, so there may be more"
+            f"only {examined:,} of {audit.images.total:,} images were looked at, evenly spread: "
+            "copies and leakage were sought among these only, so there may be more"
         )
 
 

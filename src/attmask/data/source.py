@@ -130,6 +130,11 @@ class Images:
     skipped: Mapping[str, int] = field(default_factory=dict)
     """How many files were passed over because of their ending, by ending."""
 
+    @classmethod
+    def of(cls, splits: Mapping[str, Source]) -> "Images":
+        """The data set of these splits: train, and perhaps val and test."""
+        return cls(splits["train"], splits.get("val"), splits.get("test"))
+
     @property
     def splits(self) -> Mapping[str, Source]:
         """The splits that there are, by name."""

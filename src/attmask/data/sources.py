@@ -202,4 +202,4 @@ def _found(index: Index) -> Images:
     """The sources of what a scan found, now or before."""
     open_part = shards_of if index.kind == "shards" else files_of
     splits = {name: open_part(index, part) for name, part in index.parts.items()}
-    return Images(**splits, skipped=index.skipped)
+    return replace(Images.of(splits), skipped=index.skipped)

@@ -80,7 +80,9 @@ def test_the_named_array_is_taken_among_several(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
-@pytest.mark.parametrize(("x", "y"), [("x_{}", "y_{}"), ("{}_images", "{}_labels"), ("X_{}", "Y_{}")])
+@pytest.mark.parametrize(
+    ("x", "y"), [("x_{}", "y_{}"), ("{}_images", "{}_labels"), ("X_{}", "Y_{}")]
+)
 def test_the_splits_lie_in_one_file_under_any_usual_names(
     tmp_path: Path, split: str, x: str, y: str
 ) -> None:
@@ -97,8 +99,7 @@ def test_the_splits_lie_in_one_file_under_any_usual_names(
 
 
 def test_three_splits_are_told_apart_and_two_of_one_meaning_are_refused(tmp_path: Path) -> None:
-    names_of_splits = ("train_images", "val_images", "test_images")
-    np.savez(tmp_path / "a.npz", **dict(zip(names_of_splits, (PIXELS, PIXELS[:1], PIXELS[:2]))))
+    np.savez(tmp_path / "a.npz", train_images=PIXELS, val_images=PIXELS[:1], test_images=PIXELS[:2])
     counts = {name: len(source) for name, source in open_images(tmp_path / "a.npz").splits.items()}
     assert counts == {"train": 5, "val": 1, "test": 2}
     np.savez(tmp_path / "a.npz", x_train=PIXELS, x_val=PIXELS, valid_images=PIXELS)

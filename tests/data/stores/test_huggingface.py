@@ -38,7 +38,9 @@ def test_what_was_selected_and_shuffled_before_saving_is_what_is_read(tmp_path: 
 
 
 @pytest.mark.parametrize("held_out", ["validation", "val", "test"])
-def test_the_splits_of_a_dictionary_are_train_and_what_is_held_out(tmp_path: Path, held_out: str) -> None:
+def test_the_splits_of_a_dictionary_are_train_and_what_is_held_out(
+    tmp_path: Path, held_out: str
+) -> None:
     splits = datasets.DatasetDict({"train": dataset(0, 4), held_out: dataset(4, 3)})
     splits.save_to_disk(str(tmp_path / "saved"))
     images = open_images(tmp_path / "saved")

@@ -88,9 +88,7 @@ def test_a_list_saved_by_a_spreadsheet_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [("val", "test"), ("validation", "test")])
-def test_a_split_column_parts_train_val_and_test(
-    tmp_path: Path, first: str, second: str
-) -> None:
+def test_a_split_column_parts_train_val_and_test(tmp_path: Path, first: str, second: str) -> None:
     text = f"path,label,split\n1.jpg,b,train\n2.jpg,a,Training\n3.jpg,b,{first}\n4.jpg,a,{second}\n"
     images = open_images(written(tmp_path, "list.csv", text))
     assert images.val is not None

@@ -62,8 +62,8 @@ def test_folders_in_a_tar_that_are_called_like_splits_are_splits(
         for i, (part, kind) in enumerate([("train", "dog"), ("train", "cat"), (held_out, "dog")])
     }
     one = write_tar(tmp_path / "one" / "cifar10.tar", members)
-    for number, (name, data) in enumerate(members.items()):
-        write_tar(tmp_path / "shards" / f"{number}.tar", {name: data})
+    for number, (name, content) in enumerate(members.items()):
+        write_tar(tmp_path / "shards" / f"{number}.tar", {name: content})
     for data in (one, one.parent, tmp_path / "shards"):
         images = open_images(data)
         assert list(images.splits) == ["train", "val" if held_out == "valid" else "test"]
@@ -91,7 +91,7 @@ def test_a_folder_called_train_among_others_in_a_tar_is_a_class(tmp_path: Path) 
 
 
 def test_labels_of_samples_are_kept_in_every_split_of_a_tar(tmp_path: Path) -> None:
-    members = {}
+    members: dict[str, bytes] = {}
     for i, part in enumerate(["train", "train", "val", "test"]):
         members |= {f"{part}/{i}.png": png(i), f"{part}/{i}.cls": str(10 - i).encode()}
     images = open_images(write_tar(tmp_path / "a.tar", members))

@@ -39,9 +39,7 @@ def test_a_class_without_an_image_to_learn_from_is_named(scenes: Path, tmp_path:
     assert lacking.classes == data.classes
 
 
-@pytest.mark.parametrize(
-    ("wanted", "tested"), [("auto", "val"), ("val", "val"), ("test", "test")]
-)
+@pytest.mark.parametrize(("wanted", "tested"), [("auto", "val"), ("val", "val"), ("test", "test")])
 def test_val_or_test_is_tested_on_as_asked_for(
     scenes: Path, tmp_path: Path, wanted: str, tested: str
 ) -> None:

@@ -79,7 +79,7 @@ def open_arrays(file: Path, channels: int | None = None) -> Images:
         split: _from_npz(file, f"{file.name}/{named.images}", named, channels)
         for split, named in splits.items()
     }
-    return Images(**match_classes(with_train(sources, file), file))
+    return Images.of(match_classes(with_train(sources, file), file))
 
 
 def _splits_in(file: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, _Named]:

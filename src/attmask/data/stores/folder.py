@@ -25,6 +25,7 @@ from attmask.errors import UserError
 
 log = logging.getLogger(__name__)
 
+
 class Walk:
     """Visits folders below a root and remembers how each of them looked."""
 

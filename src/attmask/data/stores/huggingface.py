@@ -67,7 +67,7 @@ def open_saved(folder: Path) -> Images:
     if left_out := [name for name in there if split_of(name) is None]:
         log.warning("%s: the splits %s are left out", folder, ", ".join(left_out))
     sources = {split: _source(folder, name) for split, name in splits.items()}
-    return Images(**match_classes(with_train(sources, folder), folder))
+    return Images.of(match_classes(with_train(sources, folder), folder))
 
 
 def _source(root: Path, called: str) -> Source:

@@ -83,22 +83,23 @@ def match_classes(splits: Mapping[str, Split], where: str | Path) -> dict[str, S
     Classes that train lacks come after its own, so that what train is does not depend on them.
     """
     train = splits[TRAIN]
-    matched = {TRAIN: train}
+    matched = dict(splits)
     for name, held_out in splits.items():
-        if name == TRAIN:
+        if name == TRAIN or train.labels is None or held_out.labels is None:
             continue
-        matched[name] = held_out
-        if train.labels is None or held_out.labels is None:
-            continue
-        more = in_order(sorted(set(held_out.classes) - set(train.classes)))
-        classes = (*train.classes, *more)
+        classes = _joined(train.classes, held_out.classes)
         number = {called: label for label, called in enumerate(classes)}
         numbers = np.array([number[called] for called in held_out.classes], dtype=np.int64)
         labels = np.asarray(numbers[held_out.labels])
         matched[name] = replace(held_out, labels=labels, classes=classes)
-        if more:
-            log.warning("%s: %s", where, _unknown_classes(name, more))
+        if len(classes) > len(train.classes):
+            log.warning("%s: %s", where, _unknown_classes(name, classes[len(train.classes) :]))
     return matched
+
+
+def _joined(train: Sequence[str], held_out: Sequence[str]) -> tuple[str, ...]:
+    """The classes of train, and after them those that only the held-out images have."""
+    return (*train, *in_order(sorted(set(held_out) - set(train))))
 
 
 def _unknown_classes(split: str, classes: Sequence[str]) -> str:

@@ -160,7 +160,7 @@ def find_parquet(walk: Walk) -> dict[str, list[str]] | None:
 def open_rows(root: Path, found: Mapping[str, Sequence[str]]) -> Images:
     """The pictures in parquet files below `root`; labels by the names that Hugging Face noted."""
     sources = {split: _source(root, files) for split, files in found.items()}
-    return Images(**match_classes(with_train(sources, root), root))
+    return Images.of(match_classes(with_train(sources, root), root))
 
 
 def _source(root: Path, files: Sequence[str]) -> Source:

@@ -71,7 +71,7 @@ def splits_among(
 def _folders_by_split(
     named: Mapping[str, str], holds_images: Callable[[str], bool]
 ) -> dict[str, list[str]]:
-    """Those that hold images; a train folder counts without any, so that it can be complained of."""
+    """Those that hold images; a train folder counts without any, to be complained of later."""
     found = {}
     for split in SPLITS:
         ours = [folder for folder, meaning in named.items() if meaning == split]
