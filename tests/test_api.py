@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -168,6 +170,38 @@ def test_the_run_begins_with_the_configs_own_weights(scenes: Path, tmp_path: Pat
     initial = build_distiller(config).teacher.backbone.state_dict()
     teacher = load_backbone(out).state_dict()
     assert all(torch.equal(teacher[name], initial[name]) for name in initial)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda out: pretrain("", recipe="tiny", out=out),
+        lambda out: attmask.inspect(""),
+        lambda out: attmask.evaluate("timm:vit_tiny_patch16_224", "knn", data=""),
+        lambda out: attmask.evaluate("timm:vit_tiny_patch16_224", "knn", data={"knn": ""}),
+    ],
+)
+def test_an_empty_place_of_the_images_is_refused(
+    tmp_path: Path, call: Callable[[Path], object]
+) -> None:
+    with pytest.raises(UserError, match="the place of the images is empty"):
+        call(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_array_of_two_readings_is_read_as_the_run_was_trained(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 6, 12, 25), dtype=np.uint8)
+    labels = np.arange(24) % 3
+    file, run = tmp_path / "a.npz", tmp_path / "run"
+    np.savez(file, x_train=pixels, y_train=labels, x_test=pixels[:6], y_test=labels[:6])
+    with pytest.raises(UserError, match="6 channels of 12 × 25 pixels or 25 channels of 6 × 12;"):
+        pretrain(file, recipe="tiny", out=run, overrides=SHORT)
+    quick = [*SHORT, "data.channels=6", "schedule.epochs=1", "monitor.knn_every_epochs=0"]
+    assert pretrain(file, recipe="tiny", out=run, overrides=quick).finished
+    (card,) = attmask.evaluate(run, "knn", data=file, overrides=["ks=[1]"], workers=0)
+    assert card.numbers["top-1"] == 100
+    assert card.images == {"train": 24, "test": 6}
+    assert card.dataset["channels"] == 6
 
 
 def test_importing_is_light_and_names_come_on_first_use() -> None:

@@ -134,6 +134,16 @@ def test_a_held_out_class_that_train_lacks_is_asked_about_and_never_right(
     assert 0 <= found["knn/top1"] <= 100
 
 
+def test_held_out_images_of_other_classes_alone_are_not_asked_about(scenes: Path) -> None:
+    images = open_images(scenes)
+    assert images.val is not None
+    assert images.val.labels is not None
+    strangers = replace(images.val, labels=images.val.labels + 10, classes=("x",) * 20)
+    evaluation = online(Images(images.train, test=strangers))
+    alone = online(Images(images.train))
+    assert torch.equal(evaluation.queries.images, alone.queries.images)
+
+
 def test_without_val_a_tenth_of_each_class_is_asked_about_and_not_in_the_bank(
     scenes: Path, backbone: Backbone, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -141,7 +151,7 @@ def test_without_val_a_tenth_of_each_class_is_asked_about_and_not_in_the_bank(
     with caplog.at_level(logging.INFO):
         evaluation = online(Images(train))
     assert (
-        "no labelled val or test images: online k-NN asks about 10 % of the training images"
+        "no val or test images of the classes of train: online k-NN asks about 10 % of the training"
         in caplog.text
     )
     assert evaluation.bank is not None

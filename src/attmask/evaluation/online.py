@@ -4,6 +4,7 @@ masks exist, and the quality of the features wherever there are images."""
 import logging
 from functools import partial
 
+import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
@@ -32,7 +33,7 @@ from attmask.monitor import MonitorConfig
 log = logging.getLogger(__name__)
 
 HOLDOUT = 0.1
-"""The share of labelled training images that are asked about where there is no val/."""
+"""The share of labelled training images that are asked about where no others can be."""
 ALIGNED_IMAGES = 500
 """Alignment needs two more passes through the network: a mean over so many images is enough."""
 _BATCH = 256
@@ -178,10 +179,13 @@ def _bank_and_queries(train: Source, held_out: Source | None) -> tuple[Source, S
     """Labelled images to look neighbours up in, and others to classify by them."""
     if train.labels is None or len(train.classes) < 2:
         return None
-    if held_out is not None and held_out.labels is not None:
+    # Sets of metric learning are tested on classes of their own, which no neighbour can be of.
+    asked = None if held_out is None else held_out.labels
+    if held_out is not None and asked is not None and np.isin(asked, train.labels).any():
         return train, held_out
     log.info(
-        "no labelled val or test images: online k-NN asks about %.0f %% of the training images",
+        "no val or test images of the classes of train: online k-NN asks about %.0f %% of the "
+        "training images",
         100 * HOLDOUT,
     )
     bank, queries = train.split_holdout(HOLDOUT)

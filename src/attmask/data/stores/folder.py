@@ -5,8 +5,9 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,24 @@ from attmask.data.stores.splits import SIDE_FOLDERS, split_of, splits_among, wit
 from attmask.errors import UserError
 
 log = logging.getLogger(__name__)
+
+COMPRESSED_TARS = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+TARS = (".tar", *COMPRESSED_TARS)
+PARQUET = (".parquet",)
+ARCHIVES = (*TARS, *PARQUET)
+"""Files that hold many pictures each."""
+
+
+class Listing(NamedTuple):
+    """The folders and the archives in a folder, sorted, without hidden ones."""
+
+    folders: list[str]
+    archives: list[str]
+
+    @property
+    def splits(self) -> list[str]:
+        """The folders that are called like a split."""
+        return [name for name in self.folders if split_of(name) is not None]
 
 
 class Walk:
@@ -95,6 +114,11 @@ class Walk:
         for name in names:
             yield prefix + name, folders.get(name)
 
+    @cached_property
+    def top(self) -> "Listing":
+        """The root itself, listed once: it may hold a million files."""
+        return list_folder(self.root)
+
     def has_images(self, below: str) -> bool:
         """Whether there is a picture file anywhere below."""
         endings = _ending_bytes()
@@ -115,22 +139,28 @@ def names_ending(folder: Path, endings: tuple[str, ...]) -> list[str]:
         return sorted(name for name in names if not name.startswith("."))
 
 
-def sub_folders(root: Path) -> list[str]:
-    """The folders in a folder, also linked ones, without hidden ones."""
+def list_folder(root: Path) -> Listing:
+    """What lies in a folder itself; a link that cannot be followed is no folder."""
+    folders, archives = [], []
     with os.scandir(root) as entries:
-        return sorted(e.name for e in entries if not e.name.startswith(".") and _is_folder(e))
-
-
-def split_folders(root: Path) -> list[str]:
-    """The folders in a folder that are called like a split."""
-    return [name for name in sub_folders(root) if split_of(name) is not None]
+        for entry in entries:
+            name = entry.name
+            if name.lower().endswith(ARCHIVES):
+                archives.append(name)
+            try:
+                if entry.is_dir():
+                    folders.append(name)
+            except OSError:
+                continue
+    visible = (sorted(n for n in names if not n.startswith(".")) for names in (folders, archives))
+    return Listing(*visible)
 
 
 def scan_folder(walk: Walk) -> Index:
     """Find the pictures below a root, whichever of the known layouts it has."""
     root = walk.root
     skipped: Counter[str] = Counter()
-    splits = splits_among(sub_folders(root), walk.has_images, root)
+    splits = splits_among(walk.top.folders, walk.has_images, root)
     if splits is None:
         parts = {"train": _scan(walk, "", skipped)}
     else:
@@ -139,14 +169,6 @@ def scan_folder(walk: Walk) -> Index:
             log.warning("%s: %d images beside the splits are left out", root, len(beside))
     parts = match_classes(with_train(parts, root), root)
     return Index("files", root, parts, walk.watched, walk.began_ns, skipped)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder, or a link to one; a link that cannot be followed is not."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
 
 
 def _scan(walk: Walk, below: str, skipped: Counter[str]) -> Part:

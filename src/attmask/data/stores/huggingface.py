@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from attmask.data.source import Images, Source
-from attmask.data.stores.folder import split_folders, sub_folders
+from attmask.data.stores.folder import list_folder
 from attmask.data.stores.labels import Labelled, label_texts, match_classes
 from attmask.data.stores.parquet import LABEL_COLUMNS, picture_bytes, picture_column
 from attmask.data.stores.splits import split_of, splits_among, with_train
@@ -59,12 +59,13 @@ def open_saved(folder: Path) -> Images:
     """The pictures of a saved dataset, or of the splits of a saved dictionary of datasets."""
     if not (folder / "dataset_dict.json").is_file():
         return Images(_source(folder.parent, folder.name))
-    there = sub_folders(folder)
-    if not any(map(split_of, there)):
+    there = list_folder(folder).folders
+    known = [name for name in there if split_of(name) is not None]
+    if not known:
         named = ", ".join(there) or "none"
         raise UserError(f"{folder} has the splits {named}; wanted train: rename one to it")
-    splits = splits_among(split_folders(folder), lambda _: True, folder) or {}
-    if left_out := [name for name in there if split_of(name) is None]:
+    splits = splits_among(known, lambda _: True, folder) or {}
+    if left_out := [name for name in there if name not in known]:
         log.warning("%s: the splits %s are left out", folder, ", ".join(left_out))
     sources = {split: _source(folder, name) for split, name in splits.items()}
     return Images.of(match_classes(with_train(sources, folder), folder))

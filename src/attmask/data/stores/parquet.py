@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 
 from attmask.data.source import Images, Source
-from attmask.data.stores.folder import Walk, names_ending, split_folders
+from attmask.data.stores.folder import PARQUET, Walk, names_ending
 from attmask.data.stores.labels import Labelled, label_texts, match_classes
 from attmask.data.stores.splits import by_prefix, splits_among, with_train
 from attmask.errors import UserError
 
 log = logging.getLogger(__name__)
 
-_ENDING = (".parquet",)
 LABEL_COLUMNS = ("label", "labels", "class", "target")
 _PICTURE_COLUMNS = ("image", "img", "picture", "jpg", "png", "bytes")
 _GROUPS_KEPT = 4
@@ -144,17 +143,22 @@ def picture_bytes(found: Any, folder: Path) -> bytes:
 def find_parquet(walk: Walk) -> dict[str, list[str]] | None:
     """The parquet files of each part, if the folder holds these and no picture files."""
     for below in ("", "data"):
-        if names := names_ending(walk.root / below, _ENDING):
+        names = names_ending(walk.root / below, PARQUET) if below else _in_root(walk)
+        if names:
             prefix = f"{below}/" if below else ""
             parts = by_prefix(names)
             found = {part: [prefix + name for name in ours] for part, ours in parts.items()}
             return None if walk.has_images(below) else found
-    held = {name: names_ending(walk.root / name, _ENDING) for name in split_folders(walk.root)}
+    held = {name: names_ending(walk.root / name, PARQUET) for name in walk.top.splits}
     splits = splits_among(held, lambda name: bool(held[name]), walk.root)
     if not splits or any(walk.has_images(name) for name in splits.values()):
         return None
     found = {split: [f"{name}/{file}" for file in held[name]] for split, name in splits.items()}
     return found if all(found.values()) else None
+
+
+def _in_root(walk: Walk) -> list[str]:
+    return [name for name in walk.top.archives if name.lower().endswith(PARQUET)]
 
 
 def open_rows(root: Path, found: Mapping[str, Sequence[str]]) -> Images:

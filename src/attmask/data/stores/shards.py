@@ -12,7 +12,7 @@ from jaxtyping import Int64
 
 from attmask.data.pictures.endings import ENDINGS
 from attmask.data.source import Source
-from attmask.data.stores.folder import Walk, names_ending, split_folders
+from attmask.data.stores.folder import COMPRESSED_TARS, TARS, Walk, names_ending
 from attmask.data.stores.index import Index, Part, Stamp
 from attmask.data.stores.labels import match_classes
 from attmask.data.stores.members import Members
@@ -21,7 +21,6 @@ from attmask.data.stores.splits import TRAIN, by_prefix, splits_among, with_trai
 from attmask.data.stores.tars import RAW_ENDING, read_samples
 from attmask.errors import UserError
 
-COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _OPEN_FILES = 64  # a process may hold about 1,000
 
 
@@ -100,9 +99,12 @@ def find_shards(walk: Walk) -> dict[str, list[str]] | None:
 
     ImageNet's archives often lie beside the folders they were unpacked to: then those count.
     """
-    if tars := _tars(walk.root):
+    if tars := _plain(walk.root, [n for n in walk.top.archives if n.lower().endswith(TARS)]):
         return None if walk.has_images("") else by_prefix(tars)
-    held = {name: _tars(walk.root / name) for name in split_folders(walk.root)}
+    held = {
+        name: _plain(walk.root / name, names_ending(walk.root / name, TARS))
+        for name in walk.top.splits
+    }
     splits = splits_among(held, lambda name: bool(held[name]), walk.root)
     if not splits or not all(held[name] for name in splits.values()):
         return None
@@ -115,15 +117,15 @@ def find_shards(walk: Walk) -> dict[str, list[str]] | None:
 
 def refuse_compressed(path: Path) -> None:
     """A compressed tar cannot be read from the middle: say how to unpack it."""
-    if path.name.lower().endswith(COMPRESSED):
+    if path.name.lower().endswith(COMPRESSED_TARS):
         raise UserError(
             f"{path} is a compressed tar, of which no single picture can be read; "
             f"unpack it to a plain .tar (for .tar.gz: gunzip {path.name})"
         )
 
 
-def _tars(where: Path) -> list[str]:
-    found = names_ending(where, (".tar", *COMPRESSED))
+def _plain(where: Path, found: list[str]) -> list[str]:
+    """The tars that can be read; where there are compressed ones alone, these are refused."""
     tars = [name for name in found if name.lower().endswith(".tar")]
     if found and not tars and len(found) == len(names_ending(where, ("",))):
         refuse_compressed(where / found[0])
