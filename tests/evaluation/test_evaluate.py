@@ -170,7 +170,8 @@ def test_the_image_size_is_said_before_images_are_read_and_how_to_choose_a_small
     measure_all([knn], [(tiny_subject(), bench_in(tmp_path))], {"knn": scenes})
     assert f"tiny: knn on {scenes}, images of 32 pixels" in caplog.messages
     large = replace(tiny_subject(), image_size=520)
-    few = Split(*(part.subset([0]) for part in Labelled().open(scenes).sources.values()))
+    every = Labelled().open(scenes)
+    few = Split(every.train.subset([0]), every.test.subset([0]))
     caplog.clear()
     (knn,) = find_tasks(["knn"])
     other = replace(knn, dataset=_Given(few))
