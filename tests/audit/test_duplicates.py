@@ -2,13 +2,21 @@
 
 import itertools
 import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attmask.audit.duplicates import differing_bits, groups_of_equals, groups_of_near, near_pairs
+from attmask.audit.duplicates import (
+    Groups,
+    Link,
+    differing_bits,
+    groups_of_equals,
+    near_links,
+    near_pairs,
+)
 
 HASHES = st.integers(0, 2**64 - 1)
 
@@ -22,6 +30,13 @@ def crowded(draw: st.DrawFn) -> list[int]:
         draw(st.sampled_from(centres)) ^ sum(1 << bit for bit in draw(turned))
         for _ in range(draw(st.integers(0, 24)))
     ]
+
+
+def groups_of_near(hashes: Sequence[int | None]) -> list[list[int]]:
+    """The groups without a look into the mirror."""
+    groups = Groups(len(hashes))
+    groups.join(near_links(hashes, [None] * len(hashes)))
+    return groups.members()
 
 
 def distance(one: int, other: int) -> int:
@@ -83,3 +98,33 @@ def test_a_hundred_thousand_pictures_are_compared_in_seconds_also_when_all_are_t
     groups = groups_of_near(hashes.tolist())
     assert time.process_time() - began < 5
     assert groups == [list(range(100_000))] if same else [[0, 99_999]]
+
+
+def test_a_mirrored_hash_links_two_pictures_as_mirrored_and_a_symmetric_one_with_nobody() -> None:
+    hashes = [0, 2**64 - 1, 0xFFFF, None]
+    mirrored = [0xFFFF0000, 2**64 - 1, 0xFFFF << 32, None]
+    assert list(near_links(hashes, mirrored)) == []
+    hashes[2] = 0xFFFF0000 ^ 0b111
+    groups = Groups(4)
+    groups.join(near_links(hashes, mirrored))
+    assert groups.members() == [[0, 2]]
+    assert groups.seen_from(0) == {2: Link(0, 2, mirrored=True)}
+
+
+def test_what_pictures_need_to_become_the_first_adds_up_along_the_links() -> None:
+    groups = Groups(5)
+    groups.join(
+        [
+            Link(0, 1, mirrored=True),
+            Link(2, 1, mirrored=True, cropped=True),
+            Link(2, 3, mirrored=True),
+            Link(0, 3),  # known already by way of 1 and 2
+        ]
+    )
+    assert groups.members() == [[0, 1, 2, 3]]
+    assert groups.seen_from(0) == {
+        1: Link(0, 1, mirrored=True),
+        2: Link(0, 2, cropped=True),
+        3: Link(0, 3, mirrored=True, cropped=True),
+    }
+    assert groups.seen_from(4) == {}

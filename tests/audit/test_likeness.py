@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attmask.audit.facts import Looks, PictureFacts
-from attmask.audit.likeness import Leak, duplicates, leakage
+from attmask.audit.likeness import Alike, Leak, duplicates, leakage
 from attmask.audit.stored import Stored
 
 FAR = [0, 0xFFFF, 0xFFFF0000, 0xFFFF00000000]
@@ -33,6 +33,7 @@ def test_the_same_bytes_are_exact_and_the_same_looks_are_near_without_counting_t
     found = duplicates(seen)
     assert found.exact == (("a", "b"),)
     assert found.near == (("a", "c", "e"),)  # e by way of c
+    assert found.near_how == (("looks the same", "looks the same"),)
     assert (found.exact_surplus, found.near_surplus, found.flat) == (1, 2, 2)
 
 
@@ -47,8 +48,23 @@ def test_leakage_names_each_picture_of_val_once_and_what_it_is_in_train() -> Non
         BROKEN,
     ]
     found = leakage(train, val)
-    assert found.exact == (Leak("v", "a"),)
-    assert found.near == (Leak("w", "b"), Leak("w again", "b"))
+    assert found.exact == (Leak("v", "a", "same bytes"),)
+    assert found.near == (
+        Leak("w", "b", "looks the same"),
+        Leak("w again", "b", "looks the same"),
+    )
+
+
+def test_a_search_over_all_splits_serves_every_two_of_them() -> None:
+    train = [picture("a", 1, FAR[0]), picture("b", 2, FAR[1])]
+    val, test = [picture("v", 3, FAR[0] ^ 1)], [picture("t", 4, FAR[1] ^ 3), picture("u", 3, None)]
+    alike = Alike([*train, *val, *test])
+    assert leakage(train, val, alike) == leakage(train, val)
+    assert leakage(train, test, alike).near == (
+        Leak("t", "b", "looks the same"),
+        Leak("u", "a", "looks the same"),
+    )
+    assert leakage(val, test, alike).exact == (Leak("u", "v", "same bytes"),)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12))

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from attmask.audit.advice import Findings, Machine, Plan, plan
-from attmask.audit.likeness import duplicates, leakage
+from attmask.audit.likeness import Alike, duplicates, leakage
 from attmask.audit.memory import total_bytes
 from attmask.audit.record import Audit, Counts, Unreadable
 from attmask.audit.summary import (
@@ -63,6 +63,7 @@ def inspect_images(
     )
     advised = plan(findings, machine, recipe)
     timing, problem = _timed(advised, images.train) if measure else (None, None)
+    alike = Alike(seen)
     audit = Audit(
         data=str(data),
         images=_counts(images, found),
@@ -71,9 +72,9 @@ def inspect_images(
         sizes=sizes(looks),
         kinds=kinds(looks),
         unreadable=unreadable,
-        duplicates=duplicates(seen),
+        duplicates=duplicates(seen, alike),
         leakage={
-            f"{held_out} in {other}": leakage(found.splits[other], found.splits[held_out])
+            f"{held_out} in {other}": leakage(found.splits[other], found.splits[held_out], alike)
             for held_out, other in _COMPARED
             if {held_out, other} <= found.splits.keys()
         },

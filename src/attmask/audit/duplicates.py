@@ -1,10 +1,11 @@
-"""Which pictures are the same, and which look the same: hashes become groups.
+"""Which pictures are the same, and which look the same: hashes become links, links groups.
 
 Two hashes of 64 bits that differ in at most 4 places agree wholly in at least one of 5 bands, so
 only pictures that share a band are compared, never all with all.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int64, UInt8, UInt64
@@ -17,6 +18,63 @@ NEAR = 4
 _ONES = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
 
 
+@dataclass(frozen=True)
+class Link:
+    """Two pictures that look alike, and what one needs to become the other."""
+
+    one: int
+    other: int
+    mirrored: bool = False
+    cropped: bool = False
+
+
+class Groups:
+    """Pictures joined by links; where several links say the same, the first is kept."""
+
+    def __init__(self, count: int) -> None:
+        self._parent = list(range(count))
+        self._links: list[list[Link]] = [[] for _ in range(count)]
+
+    def root(self, picture: int) -> int:
+        """One picture that stands for the whole group."""
+        parent = self._parent
+        while parent[picture] != picture:
+            parent[picture] = parent[parent[picture]]
+            picture = parent[picture]
+        return picture
+
+    def join(self, links: Iterable[Link]) -> None:
+        """Make one group of the groups of every two linked pictures."""
+        for link in links:
+            one, other = self.root(link.one), self.root(link.other)
+            if one != other:
+                self._parent[other] = one
+                self._links[link.one].append(link)
+                self._links[link.other].append(link)
+
+    def members(self) -> list[list[int]]:
+        """The groups of two or more pictures, each in order."""
+        found: dict[int, list[int]] = {}
+        for picture in range(len(self._parent)):
+            found.setdefault(self.root(picture), []).append(picture)
+        return [group for group in found.values() if len(group) > 1]
+
+    def seen_from(self, start: int) -> dict[int, Link]:
+        """For each other picture of the group, how it differs from this one, link by link."""
+        seen = {start: Link(start, start)}
+        waiting = [start]
+        for picture in waiting:
+            here = seen[picture]
+            for link in self._links[picture]:
+                there = link.other if link.one == picture else link.one
+                if there not in seen:
+                    mirrored = here.mirrored != link.mirrored
+                    seen[there] = Link(start, there, mirrored, here.cropped or link.cropped)
+                    waiting.append(there)
+        del seen[start]
+        return seen
+
+
 def groups_of_equals(keys: Sequence[Hashable]) -> list[list[int]]:
     """The indices that share a key, where at least two do, in order."""
     members: dict[Hashable, list[int]] = {}
@@ -25,16 +83,30 @@ def groups_of_equals(keys: Sequence[Hashable]) -> list[list[int]]:
     return [group for group in members.values() if len(group) > 1]
 
 
-def groups_of_near(hashes: Sequence[int | None], distance: int = NEAR) -> list[list[int]]:
-    """The indices linked by hashes at most `distance` bits apart, link by link; None is alone."""
-    known = [index for index, value in enumerate(hashes) if value is not None]
-    values = np.array([value for value in hashes if value is not None], dtype=np.uint64)
-    unique, which = np.unique(values, return_inverse=True)
-    labels = _join(len(unique), near_pairs(unique, distance).tolist())
-    members: dict[int, list[int]] = {}
-    for index, place in zip(known, which.tolist(), strict=True):
-        members.setdefault(labels[place], []).append(index)
-    return sorted(group for group in members.values() if len(group) > 1)
+def near_links(
+    hashes: Sequence[int | None], mirrored: Sequence[int | None], distance: int = NEAR
+) -> Iterator[Link]:
+    """Links between pictures whose hashes, upright or mirrored, are at most `distance` bits apart.
+
+    Of pictures with the same hash, each is linked with the first; links that need no mirror come
+    first.
+    """
+    count = len(hashes)
+    both = [*hashes, *mirrored]
+    known = np.array([place for place, value in enumerate(both) if value is not None], dtype=int)
+    values = np.array([value for value in both if value is not None], dtype=np.uint64)
+    unique, first, which = np.unique(values, return_index=True, return_inverse=True)
+    pairs = np.concatenate(
+        [
+            np.stack([known[first][which], known], axis=1),
+            known[first][near_pairs(unique, distance)],
+        ]
+    )
+    turned = (pairs[:, 0] < count) != (pairs[:, 1] < count)
+    pairs = pairs % max(count, 1)
+    for mirror in (False, True):
+        for one, other in pairs[(turned == mirror) & (pairs[:, 0] != pairs[:, 1])].tolist():
+            yield Link(one, other, mirrored=mirror)
 
 
 def near_pairs(hashes: UInt64[np.ndarray, " n"], distance: int = NEAR) -> Int64[np.ndarray, "p 2"]:
@@ -74,18 +146,3 @@ def _neighbours(
         if not len(first):
             return
         yield first, first + gap
-
-
-def _join(count: int, pairs: Iterable[Sequence[int]]) -> list[int]:
-    """A label for each of `count` things, the same for those that are linked (union-find)."""
-    parent = list(range(count))
-
-    def root(thing: int) -> int:
-        while parent[thing] != thing:
-            parent[thing] = parent[parent[thing]]
-            thing = parent[thing]
-        return thing
-
-    for one, other in pairs:
-        parent[root(one)] = root(other)
-    return [root(thing) for thing in range(count)]

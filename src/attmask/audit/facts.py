@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 from jaxtyping import UInt8
 
-from attmask.audit.fingerprint import digest, perceptual_hash
+from attmask.audit.fingerprint import SIDE, digest, perceptual_hashes, thumbnail
 from attmask.audit.stored import Stored, stored
 from attmask.data.decode import UnreadableImageError, open_picture
 from attmask.data.pictures.picture import Picture
@@ -44,6 +44,10 @@ class Looks:
     colourless: bool
     speed: Speed | None = None
     """Where it was measured."""
+    mirrored_hash: int | None = None
+    """The hash of the mirrored picture."""
+    thumbnail: bytes | None = None
+    """32 x 32 grey values; None where the picture is smaller or too flat."""
 
 
 @dataclass(frozen=True)
@@ -103,17 +107,22 @@ def _look(held: Source, raw: Raw, config: DataConfig, timed: bool) -> Looks:
     shrink = _shrink(picture)
     pixels = picture.pixels(shrink)
     small = _small(pixels)
+    tiny = thumbnail(_grey(small))
+    hashes = perceptual_hashes(tiny)
+    comparable = hashes is not None and min(small.shape[:2]) >= SIDE
     means, deviations = (values.ravel() / 255 for values in cv2.meanStdDev(small))
     return Looks(
         stored=kind,
         width=picture.size_wh[0],
         height=picture.size_wh[1],
-        hash=perceptual_hash(_grey(small)),
+        hash=hashes[0] if hashes else None,
         mean=tuple(means.tolist()),
         mean_square=tuple((means**2 + deviations**2).tolist()),
         colourless=_is_colourless(small),
         # After it was decoded once: the first time pays for what comes into the caches.
         speed=_speed(held, as_stored, shrink) if timed else None,
+        mirrored_hash=hashes[1] if hashes else None,
+        thumbnail=tiny.tobytes() if comparable else None,
     )
 
 

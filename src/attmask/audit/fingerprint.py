@@ -1,4 +1,4 @@
-"""Two ways to know a picture again: by its bytes, and by what it looks like."""
+"""Ways to know a picture again: by its bytes, by a hash of its looks, by a small copy of it."""
 
 import hashlib
 
@@ -9,15 +9,16 @@ from jaxtyping import UInt8
 from attmask.data.source import Raw
 
 BITS = 64
+SIDE = 32
+"""Width and height of a thumbnail."""
 
-_SIDE = 32
 _ROUNDING = 0.5  # coefficients nearer to the median than this are decided by rounding
 _DECIDED = 48  # bits that must be decided by the picture itself
 
 # The 64 lowest frequencies, from low to high, without the mean.
 _LOWEST = np.array(
     sorted(
-        ((row, column) for row in range(_SIDE) for column in range(_SIDE) if row or column),
+        ((row, column) for row in range(SIDE) for column in range(SIDE) if row or column),
         key=lambda place: (sum(place), place),
     )[:BITS]
 )
@@ -32,15 +33,24 @@ def digest(raw: Raw) -> bytes:
     return hashlib.blake2b(kind + raw.tobytes(), digest_size=16).digest()
 
 
-def perceptual_hash(grey: UInt8[np.ndarray, "H W"]) -> int | None:
-    """64 bits that change little when a picture is scaled, saved again or made brighter.
+def thumbnail(grey: UInt8[np.ndarray, "H W"]) -> UInt8[np.ndarray, "32 32"]:
+    """The picture averaged to a small square, whatever its shape."""
+    small = cv2.resize(grey, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
+    return np.asarray(small, dtype=np.uint8)
+
+
+def perceptual_hashes(small: UInt8[np.ndarray, "32 32"]) -> tuple[int, int] | None:
+    """64 bits that change little when a picture is scaled, saved again or made brighter, and those
+    of the mirrored picture.
 
     Each bit says whether one low frequency (a cosine) is above the median of all. A picture so
-    flat that rounding would decide the bits has none.
+    flat that rounding would decide the bits has none. In a mirror, the odd horizontal frequencies
+    change their sign.
     """
-    small = cv2.resize(grey, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA)
     waves = cv2.dct(small.astype(np.float32))[_LOWEST[:, 0], _LOWEST[:, 1]]
-    above = waves - np.median(waves)
-    if np.count_nonzero(abs(above) > _ROUNDING) < _DECIDED:
+    both = np.stack([waves, np.where(_LOWEST[:, 1] % 2, -waves, waves)])
+    above = both - np.median(both, axis=1, keepdims=True)
+    if np.count_nonzero(abs(above) > _ROUNDING, axis=1).min() < _DECIDED:
         return None
-    return int(_PLACES[above > 0].sum())
+    upright, mirrored = (int(_PLACES[bits].sum()) for bits in above > 0)
+    return upright, mirrored

@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attmask.audit.duplicates import groups_of_equals, groups_of_near
+from attmask.audit.crops import crop_links
+from attmask.audit.duplicates import Groups, Link, groups_of_equals, near_links
 from attmask.audit.facts import PictureFacts
+
+SAME_BYTES = "same bytes"
 
 
 @dataclass(frozen=True)
@@ -13,6 +16,9 @@ class Duplicates:
 
     exact: tuple[tuple[str, ...], ...]
     near: tuple[tuple[str, ...], ...]
+    near_how: tuple[tuple[str, ...], ...]
+    """How the pictures of each near group differ from its first: "looks the same", "mirrored",
+    "cropped" or "mirrored and cropped"."""
     exact_surplus: int
     near_surplus: int
     """Pictures beyond the first of each group."""
@@ -26,6 +32,8 @@ class Leak:
 
     val: str
     train: str
+    how: str
+    """"same bytes", or as in `Duplicates.near_how`."""
 
 
 @dataclass(frozen=True)
@@ -36,39 +44,75 @@ class Leakage:
     near: tuple[Leak, ...]
 
 
-def duplicates(pictures: Sequence[PictureFacts]) -> Duplicates:
-    """What comes twice among the readable pictures."""
+class Alike:
+    """The readable pictures that differ in their bytes, joined where they look alike."""
+
+    def __init__(self, pictures: Sequence[PictureFacts]) -> None:
+        first = {picture.digest: picture for picture in reversed(pictures) if picture.looks}
+        self.pictures = list(first.values())[::-1]
+        self.number = {picture.digest: index for index, picture in enumerate(self.pictures)}
+        looks = [picture.looks for picture in self.pictures]
+        self.groups = Groups(len(looks))
+        hashes = [look.hash if look else None for look in looks]
+        mirrored = [look.mirrored_hash if look else None for look in looks]
+        self.groups.join(near_links(hashes, mirrored))
+        thumbnails = [look.thumbnail if look else None for look in looks]
+        self.groups.join(crop_links(thumbnails, self.groups))
+
+
+def duplicates(pictures: Sequence[PictureFacts], alike: Alike | None = None) -> Duplicates:
+    """What comes twice among the readable pictures; `alike` spares a second search."""
+    alike = alike or Alike(pictures)
     readable = [picture for picture in pictures if picture.looks is not None]
     exact = groups_of_equals([picture.digest for picture in readable])
-    near = [group for group in _near_groups(readable) if len(group) > 1]
+    near = alike.groups.members()
     return Duplicates(
         exact=tuple(tuple(readable[index].place for index in group) for group in exact),
-        near=tuple(tuple(picture.place for picture in group) for group in near),
+        near=tuple(tuple(alike.pictures[index].place for index in group) for group in near),
+        near_how=tuple(_how_all(alike, group) for group in near),
         exact_surplus=sum(len(group) - 1 for group in exact),
         near_surplus=sum(len(group) - 1 for group in near),
         flat=sum(picture.looks is not None and picture.looks.hash is None for picture in readable),
     )
 
 
-def leakage(train: Sequence[PictureFacts], val: Sequence[PictureFacts]) -> Leakage:
-    """The pictures of val whose bytes, or looks, are in train."""
-    ours = {picture.digest: picture.place for picture in reversed(train) if picture.looks}
+def leakage(
+    train: Sequence[PictureFacts], val: Sequence[PictureFacts], alike: Alike | None = None
+) -> Leakage:
+    """The pictures of val whose bytes, or looks, are in train.
+
+    `alike` spares a second search; it may know other pictures too.
+    """
+    alike = alike or Alike([*train, *val])
+    ours: dict[bytes | None, str] = {}
+    source: dict[int, bytes | None] = {}  # of each group, the first picture of train
+    for picture in train:
+        if picture.looks is not None:
+            ours.setdefault(picture.digest, picture.place)
+            source.setdefault(alike.groups.root(alike.number[picture.digest]), picture.digest)
     theirs = [picture for picture in val if picture.looks is not None]
-    exact = [p for p in theirs if p.digest in ours]
-    rest = [p for p in theirs if p.digest not in ours]
-    alike: dict[bytes | None, str] = {}
-    for group in _near_groups([*(p for p in train if p.looks is not None), *rest]):
-        source = next((picture.place for picture in group if picture.digest in ours), None)
-        if source is not None:
-            alike |= {picture.digest: source for picture in group}
+    seen: dict[int, dict[int, Link]] = {}
+    near: list[Leak] = []
+    for picture in theirs:
+        here = alike.number[picture.digest]
+        root = alike.groups.root(here)
+        if picture.digest not in ours and root in source:
+            digest = source[root]
+            if root not in seen:
+                seen[root] = alike.groups.seen_from(alike.number[digest])
+            near.append(Leak(picture.place, ours[digest], how(seen[root][here])))
     return Leakage(
-        exact=tuple(Leak(p.place, ours[p.digest]) for p in exact),
-        near=tuple(Leak(p.place, alike[p.digest]) for p in rest if p.digest in alike),
+        exact=tuple(Leak(p.place, ours[p.digest], SAME_BYTES) for p in theirs if p.digest in ours),
+        near=tuple(near),
     )
 
 
-def _near_groups(readable: Sequence[PictureFacts]) -> list[list[PictureFacts]]:
-    """Pictures that look the same; of those that are the same, the first."""
-    distinct = list({picture.digest: picture for picture in reversed(readable)}.values())[::-1]
-    hashes = [picture.looks.hash if picture.looks else None for picture in distinct]
-    return [[distinct[index] for index in group] for group in groups_of_near(hashes)]
+def how(link: Link) -> str:
+    """The difference of two pictures in words."""
+    words = [word for word in ("mirrored", "cropped") if getattr(link, word)]
+    return " and ".join(words) or "looks the same"
+
+
+def _how_all(alike: Alike, group: Sequence[int]) -> tuple[str, ...]:
+    seen = alike.groups.seen_from(group[0])
+    return tuple(how(seen[index]) for index in group[1:])

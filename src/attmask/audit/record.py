@@ -10,10 +10,11 @@ As JSON its keys are the fields of `Audit` and of what they hold:
     sizes                  width, height, short_side, aspect: each min, q05, median, q95, max
     kinds                  formats, modes, channels, bits: {name: pictures}; colourless
     unreadable             [{place, reason}]
-    duplicates             exact, near: groups of places; exact_surplus, near_surplus, flat
+    duplicates             exact, near: groups of places; exact_surplus, near_surplus, flat;
+                           near_how: how each of a near group but its first differs from that
     leakage                held-out pictures that are in another split: under `val in train`,
                            `test in train`, `test in val` (where there are both) exact and near:
-                           [{val, train}], the held-out picture first
+                           [{val, train, how}], the held-out picture first
     pixels                 channels, mean, std (0..1)
     decode                 full_per_second, small_per_second (shrunk), timed (pictures)
     machine                device, cores, workers

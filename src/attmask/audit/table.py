@@ -108,14 +108,17 @@ def _faults(audit: Audit) -> Iterator[Row]:
     yield "unreadable", _some(unreadable, len(audit.unreadable))
     twice = audit.duplicates
     exact = [" = ".join(map(short, group[:2])) for group in twice.exact]
-    near = [" ~ ".join(map(short, group[:2])) for group in twice.near]
+    near = [
+        f"{short(group[0])} ~ {short(group[1])} ({how[0]})"
+        for group, how in zip(twice.near, twice.near_how, strict=True)
+    ]
     yield "copies", _some(exact, twice.exact_surplus)
     yield "near copies", _some(near, twice.near_surplus)
     if twice.flat:
         yield "too flat", f"{twice.flat:,} (left out of the near copies)"
     for compared, leakage in audit.leakage.items():
         both = [f"{short(leak.val)} = {short(leak.train)}" for leak in leakage.exact]
-        alike = [f"{short(leak.val)} ~ {short(leak.train)}" for leak in leakage.near]
+        alike = [f"{short(leak.val)} ~ {short(leak.train)} ({leak.how})" for leak in leakage.near]
         yield compared, _some(both)
         yield compared.replace(" in ", " like "), _some(alike)
 

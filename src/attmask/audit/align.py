@@ -1,0 +1,117 @@
+"""Whether a picture is cut out of another: the edges of the cut are found, then compared closely.
+
+The edges are refined by Gauss-Newton steps on two sizes of the thumbnails, many pairs at once.
+"""
+
+import torch
+from jaxtyping import Bool, Float32
+from torch import Tensor
+from torch.nn import functional
+
+_BATCH = 256  # pairs; what one step needs stays in the cache
+_COARSE_STEPS, _FINE_STEPS = 1, 4
+# Correlations of a copy with its original: of all, and of the details without the large shapes.
+_COARSE = 0.92, 0.75  # after one step on the halved thumbnails, enough for a closer look
+_FINE = 0.95, 0.92
+_LEAST_DETAIL = 1.5  # deviation of the details in levels of 255; below, noise would decide
+_LARGEST_STEP = 0.06
+_OUTSIDE, _INSIDE = 0.05, 0.25  # how far an edge may move out of the whole, and into it
+
+Images = Float32[Tensor, "B S S"]
+Edges = Float32[Tensor, "B 4"]
+
+
+def is_part(parts: Images, wholes: Images, edges: Edges) -> Bool[Tensor, " B"]:
+    """Whether each part is a cut of its whole, near the given edges (left, right, top, bottom)."""
+    batches = zip(parts.split(_BATCH), wholes.split(_BATCH), edges.split(_BATCH), strict=True)
+    found = [_is_part(part, whole, edge) for part, whole, edge in batches]
+    return torch.cat(found) if found else torch.empty(0, dtype=torch.bool)
+
+
+def _is_part(parts: Images, wholes: Images, edges: Edges) -> Bool[Tensor, " B"]:
+    small, large = (functional.avg_pool2d(images[:, None], 2)[:, 0] for images in (parts, wholes))
+    edges, likely = _compare(small, large, edges, _COARSE_STEPS, _COARSE)
+    chosen = likely.nonzero()[:, 0]
+    _, likely[chosen] = _compare(parts[chosen], wholes[chosen], edges[chosen], _FINE_STEPS, _FINE)
+    return likely
+
+
+def _compare(
+    parts: Images, wholes: Images, edges: Edges, steps: int, least: tuple[float, float]
+) -> tuple[Edges, Bool[Tensor, " B"]]:
+    """Refined edges, and whether what lies between them is the part."""
+    parts, wholes = _smooth(parts), _smooth(wholes)
+    edges = _refine(parts, wholes, edges, steps)
+    cuts = _cut(wholes[:, None], edges)[:, 0]
+    parts = _as_coarse(parts, edges)
+    fine = _details(parts), _details(cuts)
+    detailed = torch.minimum(*(detail.flatten(1).std(dim=1) for detail in fine)) > _LEAST_DETAIL
+    alike = (_correlation(parts, cuts) > least[0]) & (_correlation(*fine) > least[1])
+    return edges, detailed & alike
+
+
+def _refine(parts: Images, wholes: Images, edges: Edges, steps: int) -> Edges:
+    """Move the edges so that the cut is most like the part, whatever its light and contrast."""
+    side = parts.shape[-1]
+    along = (torch.arange(side) + 0.5) / side
+    slopes = torch.gradient(wholes, spacing=1 / side, dim=(2, 1))
+    maps = torch.stack([wholes, *slopes], dim=1)
+    wanted, _ = _normal(parts)
+    least = torch.tensor([-_OUTSIDE, 1 - _INSIDE, -_OUTSIDE, 1 - _INSIDE])
+    most = torch.tensor([_INSIDE, 1 + _OUTSIDE, _INSIDE, 1 + _OUTSIDE])
+    for _ in range(steps):
+        cut, across, down = _cut(maps, edges).unbind(dim=1)
+        values, length = _normal(cut)
+        moves = torch.stack(
+            [across * (1 - along), across * along, *(down * t[:, None] for t in (1 - along, along))],
+            dim=1,
+        ).flatten(2) / length[:, None]
+        moves = moves - moves.mean(dim=2, keepdim=True)
+        moves = moves - (moves @ values[:, :, None]) * values[:, None]  # contrast is free
+        normal = moves @ moves.transpose(1, 2)
+        damping = 1e-3 * normal.diagonal(dim1=1, dim2=2).mean(dim=1) + 1e-9
+        normal = normal + damping[:, None, None] * torch.eye(4)
+        step = torch.linalg.solve(normal, moves @ (wanted - values)[:, :, None])[:, :, 0]
+        edges = (edges + step.clamp(-_LARGEST_STEP, _LARGEST_STEP)).clamp(least, most)
+    return edges
+
+
+def _cut(maps: Float32[Tensor, "B C S S"], edges: Edges) -> Float32[Tensor, "B C S S"]:
+    """What lies between the edges, at the size of the whole."""
+    side = maps.shape[-1]
+    left, right, top, bottom = (2 * edges - 1).unbind(dim=1)
+    zero = torch.zeros_like(left)
+    rows = [(right - left) / 2, zero, (right + left) / 2, zero, (bottom - top) / 2, (bottom + top) / 2]
+    theta = torch.stack(rows, dim=1).reshape(-1, 2, 3)
+    grid = functional.affine_grid(theta, [len(maps), 1, side, side], align_corners=False)
+    return functional.grid_sample(maps, grid, padding_mode="border", align_corners=False)
+
+
+def _as_coarse(parts: Images, edges: Edges) -> Images:
+    """The parts smoothed as much as their cuts are, which are enlarged from fewer pixels."""
+    left, right, top, bottom = edges.unbind(dim=1)
+    enlarged = 1 / torch.minimum(right - left, bottom - top) - 1
+    return torch.lerp(parts, _smooth(parts), (2 * enlarged).clamp(0, 1)[:, None, None])
+
+
+def _smooth(images: Images) -> Images:
+    """Without what depends on how the pixels of the thumbnails happened to fall."""
+    kernel = torch.tensor([0.25, 0.5, 0.25])
+    padded = functional.pad(images[:, None], (1, 1, 1, 1), mode="replicate")
+    return functional.conv2d(padded, torch.outer(kernel, kernel)[None, None])[:, 0]
+
+
+def _details(images: Images) -> Float32[Tensor, "B s s"]:
+    """What differs from the mean of 5 x 5 pixels around."""
+    return images[:, 2:-2, 2:-2] - functional.avg_pool2d(images[:, None], 5, stride=1)[:, 0]
+
+
+def _normal(images: Float32[Tensor, "B s s"]) -> tuple[Float32[Tensor, "B n"], Float32[Tensor, "B 1"]]:
+    """Vectors of mean 0 and length 1, and the lengths they had."""
+    values = images.flatten(1) - images.mean(dim=(1, 2))[:, None]
+    length = values.norm(dim=1, keepdim=True).clamp_min(1e-6)
+    return values / length, length
+
+
+def _correlation(one: Float32[Tensor, "B s s"], other: Float32[Tensor, "B s s"]) -> Float32[Tensor, " B"]:
+    return (_normal(one)[0] * _normal(other)[0]).sum(dim=1)
