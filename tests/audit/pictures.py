@@ -25,3 +25,13 @@ def write_deep(path: Path, pixels: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     order = [2, 1, 0, 3][: pixels.shape[2]] if pixels.ndim == 3 else None
     assert cv2.imwrite(str(path), pixels if order is None else pixels[:, :, order])
+
+
+def natural(seed: int, width: int = 200, height: int = 150) -> np.ndarray:
+    """Chance at many scales, the large ones strongest, as in photographs."""
+    chance = np.random.default_rng(seed)
+    pixels = np.full((height, width, 3), 128.0)
+    for octave in range(6):
+        coarse = chance.normal(0, 50 / 1.6**octave, (3 * 2**octave, 4 * 2**octave, 3))
+        pixels += cv2.resize(coarse, (width, height), interpolation=cv2.INTER_CUBIC)
+    return pixels.clip(0, 255).astype(np.uint8)

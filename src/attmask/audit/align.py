@@ -3,6 +3,8 @@
 The edges are refined by Gauss-Newton steps on two sizes of the thumbnails, many pairs at once.
 """
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float32
 from torch import Tensor
@@ -14,6 +16,7 @@ _COARSE_STEPS, _FINE_STEPS = 1, 4
 _COARSE = 0.92, 0.75  # after one step on the halved thumbnails, enough for a closer look
 _FINE = 0.95, 0.92
 _LEAST_DETAIL = 1.5  # deviation of the details in levels of 255; below, noise would decide
+_LEAST_CORNER = 0.05  # weakest slope / strongest, squared; below, it is but one straight edge
 _LARGEST_STEP = 0.06
 _OUTSIDE, _INSIDE = 0.05, 0.25  # how far an edge may move out of the whole, and into it
 
@@ -21,25 +24,46 @@ Images = Float32[Tensor, "B S S"]
 Edges = Float32[Tensor, "B 4"]
 
 
-def is_part(parts: Images, wholes: Images, edges: Edges) -> Bool[Tensor, " B"]:
-    """Whether each part is a cut of its whole, near the given edges (left, right, top, bottom)."""
+@dataclass(frozen=True)
+class Fit:
+    """Whether each part is a cut of its whole, and the edges (left, right, top, bottom) of it."""
+
+    same: Bool[Tensor, " B"]
+    edges: Edges
+
+
+def fit(parts: Images, wholes: Images, edges: Edges) -> Fit:
+    """Look for each part in its whole, near the given edges."""
+    if not len(parts):
+        return Fit(torch.empty(0, dtype=torch.bool), edges)
     batches = zip(parts.split(_BATCH), wholes.split(_BATCH), edges.split(_BATCH), strict=True)
-    found = [_is_part(part, whole, edge) for part, whole, edge in batches]
-    return torch.cat(found) if found else torch.empty(0, dtype=torch.bool)
+    found = [_fit(part, whole, edge) for part, whole, edge in batches]
+    return Fit(torch.cat([f.same for f in found]), torch.cat([f.edges for f in found]))
 
 
-def _is_part(parts: Images, wholes: Images, edges: Edges) -> Bool[Tensor, " B"]:
+def has_corners(images: Images) -> Bool[Tensor, " B"]:
+    """Whether slopes go in more than one direction: straight edges fit one another anywhere."""
+    down, across = torch.gradient(_smooth(images), dim=(1, 2))
+    xx, yy, xy = (product.mean(dim=(1, 2)) for product in (across**2, down**2, across * down))
+    spread = torch.sqrt((xx - yy) ** 2 + 4 * xy**2)
+    return xx + yy - spread > _LEAST_CORNER * (xx + yy + spread)
+
+
+def _fit(parts: Images, wholes: Images, edges: Edges) -> Fit:
     small, large = (functional.avg_pool2d(images[:, None], 2)[:, 0] for images in (parts, wholes))
-    edges, likely = _compare(small, large, edges, _COARSE_STEPS, _COARSE)
-    chosen = likely.nonzero()[:, 0]
-    _, likely[chosen] = _compare(parts[chosen], wholes[chosen], edges[chosen], _FINE_STEPS, _FINE)
-    return likely
+    coarse = _compare(small, large, edges, _COARSE_STEPS, _COARSE)
+    chosen = coarse.same.nonzero()[:, 0]
+    if len(chosen):  # the others are not worth the fine steps
+        part, whole = parts[chosen], wholes[chosen]
+        fine = _compare(part, whole, coarse.edges[chosen], _FINE_STEPS, _FINE)
+        coarse.same[chosen], coarse.edges[chosen] = fine.same, fine.edges
+    return coarse
 
 
 def _compare(
     parts: Images, wholes: Images, edges: Edges, steps: int, least: tuple[float, float]
-) -> tuple[Edges, Bool[Tensor, " B"]]:
-    """Refined edges, and whether what lies between them is the part."""
+) -> Fit:
+    """Refine the edges, then compare what lies between them with the part."""
     parts, wholes = _smooth(parts), _smooth(wholes)
     edges = _refine(parts, wholes, edges, steps)
     cuts = _cut(wholes[:, None], edges)[:, 0]
@@ -47,7 +71,7 @@ def _compare(
     fine = _details(parts), _details(cuts)
     detailed = torch.minimum(*(detail.flatten(1).std(dim=1) for detail in fine)) > _LEAST_DETAIL
     alike = (_correlation(parts, cuts) > least[0]) & (_correlation(*fine) > least[1])
-    return edges, detailed & alike
+    return Fit(detailed & alike, edges)
 
 
 def _refine(parts: Images, wholes: Images, edges: Edges, steps: int) -> Edges:
@@ -62,10 +86,17 @@ def _refine(parts: Images, wholes: Images, edges: Edges, steps: int) -> Edges:
     for _ in range(steps):
         cut, across, down = _cut(maps, edges).unbind(dim=1)
         values, length = _normal(cut)
-        moves = torch.stack(
-            [across * (1 - along), across * along, *(down * t[:, None] for t in (1 - along, along))],
-            dim=1,
-        ).flatten(2) / length[:, None]
+        moves = (
+            torch.stack(
+                [
+                    across * (1 - along),
+                    across * along,
+                    *(down * t[:, None] for t in (1 - along, along)),
+                ],
+                dim=1,
+            ).flatten(2)
+            / length[:, None]
+        )
         moves = moves - moves.mean(dim=2, keepdim=True)
         moves = moves - (moves @ values[:, :, None]) * values[:, None]  # contrast is free
         normal = moves @ moves.transpose(1, 2)
@@ -79,11 +110,10 @@ def _refine(parts: Images, wholes: Images, edges: Edges, steps: int) -> Edges:
 def _cut(maps: Float32[Tensor, "B C S S"], edges: Edges) -> Float32[Tensor, "B C S S"]:
     """What lies between the edges, at the size of the whole."""
     side = maps.shape[-1]
-    left, right, top, bottom = (2 * edges - 1).unbind(dim=1)
-    zero = torch.zeros_like(left)
-    rows = [(right - left) / 2, zero, (right + left) / 2, zero, (bottom - top) / 2, (bottom + top) / 2]
-    theta = torch.stack(rows, dim=1).reshape(-1, 2, 3)
-    grid = functional.affine_grid(theta, [len(maps), 1, side, side], align_corners=False)
+    along = (torch.arange(side) + 0.5) / side
+    begin, end = 2 * edges[:, 0::2, None] - 1, 2 * edges[:, 1::2, None] - 1
+    across, down = torch.lerp(begin, end, along).unbind(dim=1)
+    grid = torch.stack(torch.broadcast_tensors(across[:, None, :], down[:, :, None]), dim=3)
     return functional.grid_sample(maps, grid, padding_mode="border", align_corners=False)
 
 
@@ -96,22 +126,30 @@ def _as_coarse(parts: Images, edges: Edges) -> Images:
 
 def _smooth(images: Images) -> Images:
     """Without what depends on how the pixels of the thumbnails happened to fall."""
-    kernel = torch.tensor([0.25, 0.5, 0.25])
-    padded = functional.pad(images[:, None], (1, 1, 1, 1), mode="replicate")
-    return functional.conv2d(padded, torch.outer(kernel, kernel)[None, None])[:, 0]
+    wide = functional.pad(images[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
+    wide = wide[:, 1:] + wide[:, :-1]
+    wide = wide[:, 1:] + wide[:, :-1]
+    wide = wide[:, :, 1:] + wide[:, :, :-1]
+    return (wide[:, :, 1:] + wide[:, :, :-1]) / 16
 
 
 def _details(images: Images) -> Float32[Tensor, "B s s"]:
     """What differs from the mean of 5 x 5 pixels around."""
-    return images[:, 2:-2, 2:-2] - functional.avg_pool2d(images[:, None], 5, stride=1)[:, 0]
+    rows = sum(images[:, begin : begin - 4 or None] for begin in range(5))
+    mean = sum(rows[:, :, begin : begin - 4 or None] for begin in range(5)) / 25
+    return images[:, 2:-2, 2:-2] - mean
 
 
-def _normal(images: Float32[Tensor, "B s s"]) -> tuple[Float32[Tensor, "B n"], Float32[Tensor, "B 1"]]:
+def _normal(
+    images: Float32[Tensor, "B s s"],
+) -> tuple[Float32[Tensor, "B n"], Float32[Tensor, "B 1"]]:
     """Vectors of mean 0 and length 1, and the lengths they had."""
     values = images.flatten(1) - images.mean(dim=(1, 2))[:, None]
     length = values.norm(dim=1, keepdim=True).clamp_min(1e-6)
     return values / length, length
 
 
-def _correlation(one: Float32[Tensor, "B s s"], other: Float32[Tensor, "B s s"]) -> Float32[Tensor, " B"]:
+def _correlation(
+    one: Float32[Tensor, "B s s"], other: Float32[Tensor, "B s s"]
+) -> Float32[Tensor, " B"]:
     return (_normal(one)[0] * _normal(other)[0]).sum(dim=1)

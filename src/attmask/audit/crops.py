@@ -1,31 +1,80 @@
-"""Which pictures are cut out of which others: a quick search, then a close comparison."""
+"""A closer look at thumbnails: links by hash are confirmed, and cropped copies are found."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Bool, Float32, Int64, UInt8
 
-from attmask.audit.align import is_part
+from attmask.audit.align import fit, has_corners
 from attmask.audit.duplicates import Groups, Link
 from attmask.audit.fingerprint import SIDE
-from attmask.audit.windows import WINDOWS, candidates
+from attmask.audit.windows import WHOLE, WINDOWS, candidates
 
 _BLOCK = 1024  # pairs that are held as floats at once
+_UNCUT = 0.015  # share of a side; a smaller cut is but how the copy was scaled
 
 
-def crop_links(thumbnails: Sequence[bytes | None], groups: Groups) -> Iterator[Link]:
+class Thumbnails:
+    """The thumbnails of pictures, of which some have none."""
+
+    def __init__(self, thumbnails: Sequence[bytes | None]) -> None:
+        known = [index for index, small in enumerate(thumbnails) if small is not None]
+        joined = bytearray().join(small for small in thumbnails if small is not None)
+        self.pixels = np.frombuffer(joined, dtype=np.uint8).reshape(-1, SIDE, SIDE)
+        self.pictures = known
+        self.row = {picture: row for row, picture in enumerate(known)}
+
+
+def confirmed(links: Iterable[Link], thumbnails: Thumbnails) -> Iterator[Link]:
+    """The links whose thumbnails are the same picture; without thumbnails the hash has to do."""
+    row = thumbnails.row
+    asked: list[Link] = []
+    for link in links:
+        if link.one in row and link.other in row:
+            asked.append(link)
+        else:
+            yield link
+    same, _ = _fit_pairs(
+        thumbnails.pixels,
+        np.array([row[link.one] for link in asked], dtype=np.int64),
+        np.array([row[link.other] for link in asked], dtype=np.int64),
+        np.array([link.mirrored for link in asked], dtype=np.bool_),
+        np.tile(np.array(WHOLE, dtype=np.float32), (len(asked), 1)),
+    )
+    yield from (link for link, good in zip(asked, same.tolist(), strict=True) if good)
+
+
+def crop_links(thumbnails: Thumbnails, groups: Groups) -> Iterator[Link]:
     """Links from pictures to those that they are cut out of, where no group has both yet."""
-    known = np.array([i for i, small in enumerate(thumbnails) if small is not None], dtype=np.int64)
-    joined = bytearray().join(small for small in thumbnails if small is not None)
-    pictures = np.frombuffer(joined, dtype=np.uint8).reshape(-1, SIDE, SIDE)
-    found = candidates(pictures, np.array([groups.root(i) for i in known.tolist()], dtype=np.int64))
-    for begin in range(0, len(found.part), _BLOCK):
+    blocks = torch.from_numpy(thumbnails.pixels).split(_BLOCK)
+    corners = np.concatenate([has_corners(block.float()).numpy() for block in blocks])
+    pictures = [p for p, good in zip(thumbnails.pictures, corners, strict=True) if good]
+    pixels = thumbnails.pixels[corners]
+    group = np.array([groups.root(picture) for picture in pictures], dtype=np.int64)
+    found = candidates(pixels, group)
+    edges = np.array(WINDOWS, dtype=np.float32)[found.window]
+    same, edges = _fit_pairs(pixels, found.part, found.whole, found.mirrored, edges)
+    cropped = abs(edges - np.array(WHOLE, dtype=np.float32)).max(axis=1) > _UNCUT
+    for pair in np.flatnonzero(same).tolist():
+        part, whole = pictures[found.part[pair]], pictures[found.whole[pair]]
+        yield Link(part, whole, bool(found.mirrored[pair]), bool(cropped[pair]))
+
+
+def _fit_pairs(
+    pixels: UInt8[np.ndarray, "n S S"],
+    parts: Int64[np.ndarray, " p"],
+    wholes: Int64[np.ndarray, " p"],
+    mirrored: Bool[np.ndarray, " p"],
+    edges: Float32[np.ndarray, "p 4"],
+) -> tuple[Bool[np.ndarray, " p"], Float32[np.ndarray, "p 4"]]:
+    """Whether each part, mirrored where it is said so, is cut out of its whole, and where."""
+    same, refined = np.zeros(len(parts), dtype=np.bool_), edges.copy()
+    for begin in range(0, len(parts), _BLOCK):
         here = slice(begin, begin + _BLOCK)
-        parts, wholes = pictures[found.part[here]], pictures[found.whole[here]]
-        mirrored = found.mirrored[here]
-        parts = np.where(mirrored[:, None, None], parts[:, :, ::-1], parts)
-        edges = torch.tensor([WINDOWS[number] for number in found.window[here].tolist()])
-        same = is_part(torch.from_numpy(parts).float(), torch.from_numpy(wholes).float(), edges)
-        pairs = np.stack([known[found.part[here]], known[found.whole[here]], mirrored], axis=1)
-        for one, other, mirror in pairs[same.numpy()].tolist():
-            yield Link(one, other, mirrored=bool(mirror), cropped=True)
+        part, whole = pixels[parts[here]], pixels[wholes[here]]
+        part = np.where(mirrored[here, None, None], part[:, :, ::-1], part)
+        one, other = (torch.from_numpy(values).float() for values in (part, whole))
+        found = fit(one, other, torch.from_numpy(edges[here]))
+        same[here], refined[here] = found.same.numpy(), found.edges.numpy()
+    return same, refined

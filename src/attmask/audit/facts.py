@@ -45,7 +45,7 @@ class Looks:
     speed: Speed | None = None
     """Where it was measured."""
     mirrored_hash: int | None = None
-    """The hash of the mirrored picture."""
+    """The hash of the mirrored picture; None where there is no thumbnail to confirm it."""
     thumbnail: bytes | None = None
     """32 x 32 grey values; None where the picture is smaller or too flat."""
 
@@ -121,7 +121,7 @@ def _look(held: Source, raw: Raw, config: DataConfig, timed: bool) -> Looks:
         colourless=_is_colourless(small),
         # After it was decoded once: the first time pays for what comes into the caches.
         speed=_speed(held, as_stored, shrink) if timed else None,
-        mirrored_hash=hashes[1] if hashes else None,
+        mirrored_hash=hashes[1] if hashes and comparable else None,
         thumbnail=tiny.tobytes() if comparable else None,
     )
 

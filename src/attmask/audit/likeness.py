@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from attmask.audit.crops import crop_links
+from attmask.audit.crops import Thumbnails, confirmed, crop_links
 from attmask.audit.duplicates import Groups, Link, groups_of_equals, near_links
 from attmask.audit.facts import PictureFacts
 
@@ -55,8 +55,8 @@ class Alike:
         self.groups = Groups(len(looks))
         hashes = [look.hash if look else None for look in looks]
         mirrored = [look.mirrored_hash if look else None for look in looks]
-        self.groups.join(near_links(hashes, mirrored))
-        thumbnails = [look.thumbnail if look else None for look in looks]
+        thumbnails = Thumbnails([look.thumbnail if look else None for look in looks])
+        self.groups.join(confirmed(near_links(hashes, mirrored), thumbnails))
         self.groups.join(crop_links(thumbnails, self.groups))
 
 

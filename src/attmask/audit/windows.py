@@ -24,11 +24,13 @@ WINDOWS = tuple(
 )
 """The edges of each window (left, right, top, bottom) as shares of the width and the height."""
 
-_WHOLE = (0.0, 1.0, 0.0, 1.0)
+WHOLE = (0.0, 1.0, 0.0, 1.0)
+"""The edges of the whole picture."""
+
 _HIGHEST = 7  # sum of the horizontal and the vertical frequency, in half cycles
-_ALIKE = 0.83  # cosine of two descriptors that deserve a closer look
+_ALIKE = 0.85  # cosine of two descriptors that deserve a closer look
 _IN_CELL = 5  # candidates of a picture in one cell and window
-_IN_ALL = 8  # candidates of a picture
+_IN_ALL = 6  # candidates of a picture
 _CELLS_OF_A_WINDOW = 4
 _BLOCK = 2048  # pictures that are described at once
 
@@ -48,9 +50,9 @@ def candidates(
 ) -> Candidates:
     """At most a few wholes for each picture, the most alike first, none of its own group."""
     upright = torch.from_numpy(thumbnails)
-    queries = torch.cat([_describe(upright, _WHOLE), _describe(upright.flip(2), _WHOLE)])
+    queries = torch.cat([_describe(upright, WHOLE), _describe(upright.flip(2), WHOLE)])
     count = len(thumbnails)
-    cells = max(1, math.isqrt(count) // 2)
+    cells = max(1, math.isqrt(count) * 2 // 3)
     centres = queries[torch.arange(cells) * count // cells] if count else queries
     nearest = (queries @ centres.T).argmax(dim=1) if count else torch.empty(0, dtype=torch.long)
     members = torch.argsort(nearest, stable=True).split(
@@ -67,7 +69,7 @@ def candidates(
 
 def _alike(
     queries: Float32[Tensor, "q d"],
-    members: Sequence[Int64[Tensor, " m"]],
+    members: Sequence[Int64[Tensor, " _"]],
     windows: Float32[Tensor, "n d"],
     centres: Float32[Tensor, "c d"],
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
