@@ -1,6 +1,7 @@
 """Advice is a config that runs, with a reason for every setting."""
 
 import math
+import re
 import shlex
 
 import pytest
@@ -114,3 +115,12 @@ def test_part_of_each_class_is_counted_as_the_trainer_takes_it() -> None:
     assert images_used(found, config) == 1000
     assert images_used(found, override(config, ["data.per_class=200"])) == 300
     assert images_used(found, override(config, ["data.percent=10"])) == 100
+
+
+def test_advice_for_one_image_is_in_the_singular() -> None:
+    reasons = " ".join(
+        line.reason for line in advise(images=1, machine=Machine("cpu", 1, 0)).settings
+    )
+    assert "1 image is only" in reasons
+    assert "of 1 core one is left" in reasons
+    assert not re.search(r"(?<![\d,.])1 (images|steps|epochs|cores)", reasons)

@@ -132,6 +132,17 @@ def test_warnings_say_it_in_sentences(audit: Audit) -> None:
     )
 
 
+def test_warnings_about_a_single_image_are_in_the_singular(audit: Audit) -> None:
+    single = replace(audit, images=replace(audit.images, train=1))
+    said = " ".join(warnings_of(single, unreadable_limit=1.0, memory=None))
+    assert "1 image is too little to learn from without labels" in said
+    assert "1 image are" not in said
+    kinds = replace(audit.kinds, channels={"5": 3, "1": 1})
+    deep = replace(audit, kinds=kinds, pixels=replace(audit.pixels, channels=5))
+    said = " ".join(warnings_of(deep, unreadable_limit=1.0, memory=None))
+    assert "1 image of 4 has fewer than 5 channels" in said
+
+
 def test_more_unreadable_images_than_a_run_allows_are_warned_of_as_such(audit: Audit) -> None:
     two = replace(audit, unreadable=2 * audit.unreadable)
     assert warnings_of(two, unreadable_limit=0.01, memory=None)[0] == (

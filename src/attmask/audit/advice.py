@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from attmask.audit.summary import Pixels
+from attmask.audit.wording import agree, counted
 from attmask.config import PretrainConfig, override
 from attmask.recipe import load_recipe
 
@@ -111,7 +112,7 @@ def _recipe(found: Findings, machine: Machine) -> tuple[str, str]:
             "ibot-high-in1k-100ep",
             f"{found.images:,} images are enough for the paper's network and schedule",
         )
-    return "small", f"ViT-S/16 with a head and schedule for {found.images:,} images"
+    return "small", f"ViT-S/16 with a head and schedule for {counted(found.images, 'image')}"
 
 
 def _channels(found: Findings, config: PretrainConfig) -> _Choice:
@@ -182,7 +183,8 @@ def _batch(found: Findings, config: PretrainConfig) -> _Choice:
         values["train.accumulate"] = math.gcd(smaller, config.train.accumulate)
     return _Choice(
         values,
-        f"{images:,} images are only {images / batch:.1f} of the recipe's batches of {batch}",
+        f"{counted(images, 'image')} {agree(images, 'is', 'are')} only {images / batch:.1f} of the "
+        f"recipe's batches of {batch}",
     )
 
 
@@ -191,16 +193,17 @@ def _epochs(found: Findings, config: PretrainConfig) -> _Choice:
     steps_per_epoch = max(1, images_used(found, config) // config.train.batch_size)
     steps = epochs * steps_per_epoch
     if steps >= _LEAST_STEPS:
-        return _Choice({"schedule.epochs": epochs}, f"the recipe's; {steps:,} steps")
+        return _Choice({"schedule.epochs": epochs}, f"the recipe's; {counted(steps, 'step')}")
     return _Choice(
         {"schedule.epochs": math.ceil(_LEAST_STEPS / steps_per_epoch)},
-        f"{epochs} epochs would be only {steps:,} steps; less than {_LEAST_STEPS:,} teach little",
+        f"{counted(epochs, 'epoch')} would be only {counted(steps, 'step')}; less than "
+        f"{_LEAST_STEPS:,} teach little",
     )
 
 
 def _workers(machine: Machine, config: PretrainConfig) -> Advice:
     """By itself every run takes as many."""
-    reason = f"of {machine.cores} cores one is left to training"
+    reason = f"of {counted(machine.cores, 'core')} one is left to training"
     if config.train.workers is not None:
         return Advice("train.workers", str(config.train.workers), "the recipe's", changes=False)
     return Advice("train.workers", str(machine.workers), reason, changes=False)

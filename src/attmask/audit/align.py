@@ -22,6 +22,7 @@ _OUTSIDE, _INSIDE = 0.05, 0.25  # how far an edge may move out of the whole, and
 
 Images = Float32[Tensor, "B S S"]
 Edges = Float32[Tensor, "B 4"]
+Inner = Float32[Tensor, "B s s"]
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def _smooth(images: Images) -> Images:
     return (wide[:, :, 1:] + wide[:, :, :-1]) / 16
 
 
-def _details(images: Images) -> Float32[Tensor, "B s s"]:
+def _details(images: Images) -> Inner:
     """What differs from the mean of 5 x 5 pixels around."""
     rows = sum(images[:, begin : begin - 4 or None] for begin in range(5))
     mean = sum(rows[:, :, begin : begin - 4 or None] for begin in range(5)) / 25

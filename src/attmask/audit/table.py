@@ -12,6 +12,7 @@ from rich.text import Text
 from attmask.audit.record import Audit
 from attmask.audit.summary import Spread
 from attmask.audit.timing import Timing
+from attmask.audit.wording import counted
 from attmask.data.decode import one_line
 from attmask.data.pictures.endings import describe_skipped
 
@@ -69,8 +70,8 @@ def _classes(audit: Audit) -> Iterator[Row]:
         yield "classes", "no labels"
         return
     yield "classes", f"{found.count:,}"
-    yield "largest", f"{found.largest}: {found.largest_images:,} images"
-    yield "smallest", f"{found.smallest}: {found.smallest_images:,} images"
+    yield "largest", f"{found.largest}: {counted(found.largest_images, 'image')}"
+    yield "smallest", f"{found.smallest}: {counted(found.smallest_images, 'image')}"
     if found.with_one_image:
         yield "one image", _some(found.with_one_image)
 
@@ -135,20 +136,23 @@ def _advice(audit: Audit) -> Iterator[Row]:
 def _timing(timing: Timing) -> Iterator[Row]:
     yield (
         "measured",
-        f"{timing.steps_timed} steps of {timing.batch_size} images on {timing.device} in "
-        f"{timing.precision}, of {timing.step_seconds_min:.2f} to {timing.step_seconds_max:.2f} s "
+        f"{counted(timing.steps_timed, 'step')} of {counted(timing.batch_size, 'image')} on "
+        f"{timing.device} in {timing.precision}, of {timing.step_seconds_min:.2f} to {timing.step_seconds_max:.2f} s "
         f"(other programs slow them); before, {timing.batches_timed} batches without training",
     )
     yield "network", f"{timing.network_images_per_second:,.1f} images a second"
     yield (
         "data",
-        f"{timing.loader_images_per_second:,.1f} images a second by {timing.workers} "
-        f"{'worker' if timing.workers == 1 else 'workers'} (the files had just been read: a slow "
+        f"{timing.loader_images_per_second:,.1f} images a second by "
+        f"{counted(timing.workers, 'worker')} (the files had just been read: a slow "
         "disk does not show)",
     )
     yield "together", f"{timing.images_per_second:,.1f}; the {timing.bottleneck} is the slower"
-    yield "an epoch", f"{_duration(timing.epoch_seconds)}, {timing.steps_per_epoch:,} steps"
-    yield "the run", f"{_duration(timing.run_seconds)}, {timing.epochs:,} epochs"
+    yield (
+        "an epoch",
+        f"{_duration(timing.epoch_seconds)}, {counted(timing.steps_per_epoch, 'step')}",
+    )
+    yield "the run", f"{_duration(timing.run_seconds)}, {counted(timing.epochs, 'epoch')}"
     parts = {
         "training process": timing.process_bytes,
         "workers": timing.workers_bytes,

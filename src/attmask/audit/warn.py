@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from attmask.audit.record import Audit
+from attmask.audit.wording import agree, counted
 
 _FEW = 1000  # images
 _UNEVEN = 10.0  # largest class / smallest class
@@ -28,11 +29,12 @@ def _about_files(audit: Audit, limit: float) -> Iterator[str]:
     count, examined = len(audit.unreadable), audit.images.examined
     if count > max(1, limit * examined):  # as `Quarantine` has it: one is always allowed
         yield (
-            f"{_images(count)} of {examined:,} cannot be read: above "
+            f"{counted(count, 'image')} of {examined:,} cannot be read: above "
             f"data.unreadable_limit={limit:g}, so a run would stop; mend or remove them"
         )
     elif count:
-        yield f"{_images(count)} of {examined:,} cannot be read: others will take their place"
+        said = counted(count, "image")
+        yield f"{said} of {examined:,} cannot be read: others will take their place"
     if not audit.images.all_examined:
         yield (
             f"only {examined:,} of {audit.images.total:,} images were looked at, evenly spread: "
@@ -45,11 +47,10 @@ def _about_copies(audit: Audit) -> Iterator[str]:
         held_out, _, other = compared.split()
         exact, near = len(leakage.exact), len(leakage.near)
         if exact:
-            yield f"{_images(exact)} of {held_out} {_are(exact)} also in {other}"
+            yield f"{counted(exact, 'image')} of {held_out} {agree(exact, 'is', 'are')} also in {other}"
         if near:
-            more = f"{near:,} more" if exact else _images(near)
-            look = "looks" if near == 1 else "look"
-            yield f"{more} of {held_out} {look} like one in {other}"
+            more = f"{near:,} more" if exact else counted(near, "image")
+            yield f"{more} of {held_out} {agree(near, 'looks', 'look')} like one in {other}"
     copies = audit.duplicates.exact_surplus + audit.duplicates.near_surplus
     if copies > _MANY_COPIES * audit.images.examined:
         yield (
@@ -59,9 +60,11 @@ def _about_copies(audit: Audit) -> Iterator[str]:
 
 
 def _about_pictures(audit: Audit) -> Iterator[str]:
-    if audit.images.train < _FEW:
+    images = audit.images.train
+    if images < _FEW:
+        are = agree(images, "is too little", "are few")
         yield (
-            f"{_images(audit.images.train)} are few to learn from without labels; "
+            f"{counted(images, 'image')} {are} to learn from without labels; "
             "some thousand are better"
         )
     channels = audit.pixels.channels
@@ -70,14 +73,16 @@ def _about_pictures(audit: Audit) -> Iterator[str]:
         fewer = sum(n for has, n in audit.kinds.channels.items() if int(has) < channels)
         if fewer:
             yield (
-                f"{_images(fewer)} of {readable:,} have fewer than {channels} channels and will "
+                f"{counted(fewer, 'image')} of {readable:,} {agree(fewer, 'has', 'have')} fewer "
+                f"than {channels} channels and will "
                 f"count as unreadable with data.channels={channels}"
             )
     deep = audit.kinds.bits.get("16", 0)
     if deep:
         yield (
-            f"{_images(deep)} {_are(deep)} 16 bits deep and each is scaled by its own brightest "
-            "value; set data.bits to the depth of the camera to scale all alike"
+            f"{counted(deep, 'image')} {agree(deep, 'is', 'are')} 16 bits deep and each is scaled "
+            "by its own brightest value; set data.bits to the depth of the camera to scale all "
+            "alike"
         )
     aspect = audit.sizes.aspect
     if aspect.q95 > _LONG or aspect.q05 < 1 / _LONG:
@@ -93,7 +98,7 @@ def _about_classes(audit: Audit) -> Iterator[str]:
         return
     singles = len(found.with_one_image)
     if singles:
-        have = "class has" if singles == 1 else "classes have"
+        have = agree(singles, "class has", "classes have")
         yield f"{singles:,} {have} only one image: none is left to evaluate with"
     elif found.largest_images > _UNEVEN * found.smallest_images:
         yield (
@@ -123,11 +128,3 @@ def _about_cost(audit: Audit, memory: int | None) -> Iterator[str]:
             f"the run needs {needed / 2**30:.1f} of {memory / 2**30:.1f} GiB of memory; use fewer "
             "train.workers or a smaller train.batch_size"
         )
-
-
-def _images(count: int) -> str:
-    return f"{count:,} image" if count == 1 else f"{count:,} images"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"

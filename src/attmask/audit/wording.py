@@ -1,0 +1,11 @@
+"""Numbers with their nouns and verbs, so that one image is not called "1 images"."""
+
+
+def counted(count: int, noun: str) -> str:
+    """The number and the noun, in the plural unless there is one: "1 image", "2,000 images"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def agree(count: int, one: str, many: str) -> str:
+    """The verb or word that fits the number."""
+    return one if count == 1 else many

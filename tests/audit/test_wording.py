@@ -1,0 +1,13 @@
+"""One is singular, everything else plural."""
+
+import pytest
+
+from attmask.audit.wording import agree, counted
+
+
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, "0 images"), (1, "1 image"), (2, "2 images"), (2000, "2,000 images")]
+)
+def test_nouns_follow_their_number(count: int, said: str) -> None:
+    assert counted(count, "image") == said
+    assert agree(count, "is", "are") == ("is" if count == 1 else "are")
