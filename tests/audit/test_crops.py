@@ -96,7 +96,7 @@ def test_pictures_of_one_straight_edge_are_not_taken_for_parts_of_one_another(
 @needs("photos")
 def test_copies_of_real_photographs_are_found_and_no_others(tmp_path: Path) -> None:
     photographs = sorted((FOLDER / "photos").glob("*.JPEG"))[:40]
-    wanted = {}
+    wanted: dict[tuple[str, ...], tuple[str, ...]] = {}
     for index, file in enumerate(photographs):
         with Image.open(file) as opened:
             image = opened.convert("RGB")

@@ -136,8 +136,8 @@ def _smooth(images: Images) -> Images:
 
 def _details(images: Images) -> Inner:
     """What differs from the mean of 5 x 5 pixels around."""
-    rows = sum(images[:, begin : begin - 4 or None] for begin in range(5))
-    mean = sum(rows[:, :, begin : begin - 4 or None] for begin in range(5)) / 25
+    rows = torch.stack([images[:, begin : begin - 4 or None] for begin in range(5)]).mean(dim=0)
+    mean = torch.stack([rows[:, :, begin : begin - 4 or None] for begin in range(5)]).mean(dim=0)
     return images[:, 2:-2, 2:-2] - mean
 
 

@@ -137,7 +137,8 @@ def _timing(timing: Timing) -> Iterator[Row]:
     yield (
         "measured",
         f"{counted(timing.steps_timed, 'step')} of {counted(timing.batch_size, 'image')} on "
-        f"{timing.device} in {timing.precision}, of {timing.step_seconds_min:.2f} to {timing.step_seconds_max:.2f} s "
+        f"{timing.device} in {timing.precision}, of {timing.step_seconds_min:.2f} to "
+        f"{timing.step_seconds_max:.2f} s "
         f"(other programs slow them); before, {timing.batches_timed} batches without training",
     )
     yield "network", f"{timing.network_images_per_second:,.1f} images a second"
