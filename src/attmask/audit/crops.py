@@ -51,7 +51,7 @@ def crop_links(thumbnails: Thumbnails, groups: Groups) -> Iterator[Link]:
     corners = np.concatenate([has_corners(block.float()).numpy() for block in blocks])
     pictures = [p for p, good in zip(thumbnails.pictures, corners, strict=True) if good]
     pixels = thumbnails.pixels[corners]
-    group = np.array([groups.root(picture) for picture in pictures], dtype=np.int64)
+    group = groups.labels()[np.array(pictures, dtype=np.int64)]
     found = candidates(pixels, group)
     edges = np.array(WINDOWS, dtype=np.float32)[found.window]
     same, edges = _fit_pairs(pixels, found.part, found.whole, found.mirrored, edges)

@@ -5,7 +5,7 @@ only pictures that share a band are compared, never all with all.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64, UInt8, UInt64
@@ -18,8 +18,7 @@ NEAR = 4
 _ONES = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """Two pictures that look alike, and what one needs to become the other."""
 
     one: int
@@ -33,7 +32,7 @@ class Groups:
 
     def __init__(self, count: int) -> None:
         self._parent = list(range(count))
-        self._links: list[list[Link]] = [[] for _ in range(count)]
+        self._links: dict[int, list[Link]] = {}
 
     def root(self, picture: int) -> int:
         """One picture that stands for the whole group."""
@@ -46,18 +45,22 @@ class Groups:
     def join(self, links: Iterable[Link]) -> None:
         """Make one group of the groups of every two linked pictures."""
         for link in links:
-            one, other = self.root(link.one), self.root(link.other)
+            one, other = map(self.root, link[:2])
             if one != other:
                 self._parent[other] = one
-                self._links[link.one].append(link)
-                self._links[link.other].append(link)
+                self._links.setdefault(link.one, []).append(link)
+                self._links.setdefault(link.other, []).append(link)
+
+    def labels(self) -> Int64[np.ndarray, " n"]:
+        """The root of every picture."""
+        labels = np.array(self._parent, dtype=np.int64)
+        while (labels[labels] != labels).any():
+            labels = labels[labels]
+        return labels
 
     def members(self) -> list[list[int]]:
         """The groups of two or more pictures, each in order."""
-        found: dict[int, list[int]] = {}
-        for picture in range(len(self._parent)):
-            found.setdefault(self.root(picture), []).append(picture)
-        return [group for group in found.values() if len(group) > 1]
+        return groups_of_equals(self.labels().tolist())
 
     def seen_from(self, start: int) -> dict[int, Link]:
         """For each other picture of the group, how it differs from this one, link by link."""
@@ -65,7 +68,7 @@ class Groups:
         waiting = [start]
         for picture in waiting:
             here = seen[picture]
-            for link in self._links[picture]:
+            for link in self._links.get(picture, ()):
                 there = link.other if link.one == picture else link.one
                 if there not in seen:
                     mirrored = here.mirrored != link.mirrored
