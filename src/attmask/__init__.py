@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from attmask.primitives import bound_primitive_cache
+
 if TYPE_CHECKING:
     from attmask.api import evaluate, inspect, load_backbone, pretrain, transform
     from attmask.masking import Block, High, Hint, Low, Masker, Nothing, Random
@@ -23,6 +25,8 @@ __all__ = [
     "pretrain",
     "transform",
 ]
+
+bound_primitive_cache()  # here, since it must come before PyTorch's first product
 
 _HOME = dict.fromkeys(
     ("evaluate", "inspect", "load_backbone", "pretrain", "transform"), "attmask.api"
