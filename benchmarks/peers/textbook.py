@@ -1,5 +1,6 @@
 """iBOT's step written plainly: the whole attention matrix in every block, the head on all tokens
-of all crops, one small operation a parameter in clipping and moving average."""
+of global crops and on `[CLS]` of local ones, losses in the format that autocast gives them, one
+small operation a parameter in clipping and moving average."""
 
 import copy
 import math
@@ -103,17 +104,17 @@ class TextbookStep:
         self.optimizer = torch.optim.AdamW(self.student.parameters(), lr=1e-4, foreach=False)
 
     def loss(self, whole: Tensor, local: Tensor, mask: Tensor) -> Tensor:
-        """Teacher and student on all tokens of all crops, and both losses."""
+        """Teacher and student on all tokens of global crops, and both losses."""
         (vit, head), (teacher_vit, teacher_head) = self.student, self.teacher
         with torch.no_grad():
             seen, attention = teacher_vit(whole)
             attention[:, :, 0, 1:].mean(dim=1).argsort(dim=1)  # what AttMask sorts
-            target = teacher_head(seen).float()
-        guess = head(vit(whole, mask)[0]).float()
-        near = head(vit(local)[0]).float()
+            target = teacher_head(seen)
+        guess = head(vit(whole, mask)[0])
+        near = head(vit(local)[0][:, 0])
         targets = [((part - self.centre) / 0.04).softmax(dim=-1) for part in target[:, 0].chunk(2)]
         patch_targets = ((target[:, 1:] - self.patch_centre) / 0.04).softmax(dim=-1)
-        guesses = [*guess[:, 0].chunk(2), *near[:, 0].chunk(len(near) // (len(whole) // 2))]
+        guesses = [*guess[:, 0].chunk(2), *near.chunk(len(near) // (len(whole) // 2))]
         pairs = [
             torch.sum(-seen_by * (guessed / 0.1).log_softmax(dim=-1), dim=-1).mean()
             for u, seen_by in enumerate(targets)

@@ -4,12 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from attmask.audit.timing import Timing, time_steps
+from attmask.audit.timing import Timing, measure, time_steps
 from attmask.config import override
 from attmask.data.source import Source
 from attmask.data.sources import open_images
+from attmask.data.views import Views
+from attmask.distill import Losses
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
+from attmask.schedules import Now
+from attmask.train import Trainer
 
 TINY = override(load_recipe("tiny"), ["train.workers=1", "train.threads=1", "schedule.epochs=7"])
 
@@ -42,3 +46,22 @@ def test_what_a_run_would_refuse_is_refused_in_the_same_line(scenes: Path) -> No
     source: Source = open_images(scenes).train
     with pytest.raises(UserError, match="48 images are fewer than one batch of 64"):
         time_steps(override(TINY, ["train.batch_size=64"]), source)
+
+
+class Watched(Trainer):
+    """A trainer that notes which share of the patches each step hides."""
+
+    def learn(self, views: Views, now: Now) -> list[Losses]:
+        losses = super().learn(views, now)
+        self.hidden = [*getattr(self, "hidden", []), float(losses[0].hidden)]
+        return losses
+
+
+def test_the_peak_includes_a_step_with_the_largest_masks(scenes: Path, tmp_path: Path) -> None:
+    masks = ["masking.ratio=[0.1,0.75]", "masking.probability=1", "train.workers=0"]
+    trainer = Watched(override(TINY, masks), open_images(scenes).train, tmp_path / "run")
+    timing = measure(trainer)
+    assert max(trainer.hidden) == 0.75
+    assert len(trainer.hidden) == 7
+    assert timing.steps_timed == 5  # neither the first nor the one of the largest masks
+    assert trainer.distiller.masker.ratio == (0.1, 0.75)

@@ -113,6 +113,7 @@ def measure(trainer: Trainer) -> Timing:
     batches = _endless(trainer.loader)
     made, batch_seconds = _time_batches(batches, trainer.workers)
     steps, computed = _time_steps(batches, trainer)
+    _step_with_the_largest_masks(next(batches), trainer)
     network_seconds = sum(computed) / len(computed)
     seconds = max(sum(steps) / len(steps), batch_seconds)
     batch, epochs = trainer.config.train.batch_size, trainer.config.schedule.epochs
@@ -173,6 +174,15 @@ def _time_steps(batches: Iterator[Batch], trainer: Trainer) -> tuple[list[float]
         computed.append(time.perf_counter() - came)
     # The first step makes room for gradients and moments, and chooses kernels.
     return whole[1:] or whole, computed[1:] or computed
+
+
+def _step_with_the_largest_masks(batch: Batch, trainer: Trainer) -> None:
+    """One more step, not timed: a run draws many ratios, and the largest needs the most memory."""
+    distiller = trainer.distiller
+    drawn, largest = distiller.masker, distiller.masker.ratio[1]
+    distiller.masker = dataclasses.replace(drawn, ratio=(largest, largest))
+    _one_step(batch, trainer, 0)
+    distiller.masker = drawn
 
 
 def _one_step(batch: Batch, trainer: Trainer, step: int) -> None:
