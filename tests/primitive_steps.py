@@ -8,7 +8,7 @@ its memory can be watched on a CPU without bf16.
 """
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -52,9 +52,9 @@ def main(kind: str, *marks: str) -> None:
     schedules = Schedules(config.schedule, steps_per_epoch=int(marks[-1]), batch_size=16)
     precision = Precision.choose("bf16" if kind == "bf16" else "fp32", torch.device("cpu"))
     views = Views(torch.randn(2, 16, 3, 64, 64), torch.randn(2, 16, 3, 16, 16))
+    products: Any = ByOneDNN if kind == "onednn" else nullcontext
     for step in range(int(marks[-1])):
-        products: AbstractContextManager[object] = ByOneDNN() if kind == "onednn" else nullcontext()
-        with products:
+        with products():
             train_step(distiller, optimizer, views, schedules.at(step), precision)
         if str(step + 1) in marks:
             sys.stdout.write(f"{peak_bytes()}\n")
