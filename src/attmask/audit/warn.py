@@ -47,7 +47,8 @@ def _about_copies(audit: Audit) -> Iterator[str]:
         held_out, _, other = compared.split()
         exact, near = len(leakage.exact), len(leakage.near)
         if exact:
-            yield f"{counted(exact, 'image')} of {held_out} {agree(exact, 'is', 'are')} also in {other}"
+            both = f"{agree(exact, 'is', 'are')} also in {other}"
+            yield f"{counted(exact, 'image')} of {held_out} {both}"
         if near:
             more = f"{near:,} more" if exact else counted(near, "image")
             yield f"{more} of {held_out} {agree(near, 'looks', 'look')} like one in {other}"
