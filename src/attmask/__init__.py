@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from attmask.primitives import bound_primitive_cache
 
 if TYPE_CHECKING:
-    from attmask.api import evaluate, inspect, load_backbone, pretrain, transform
+    from attmask.api import evaluate, inspect, load_backbone, pretrain, resume, transform
     from attmask.masking import Block, High, Hint, Low, Masker, Nothing, Random
 
 __version__ = "0.1.0"
@@ -23,13 +23,14 @@ __all__ = [
     "inspect",
     "load_backbone",
     "pretrain",
+    "resume",
     "transform",
 ]
 
 bound_primitive_cache()  # here, since it must come before PyTorch's first product
 
 _HOME = dict.fromkeys(
-    ("evaluate", "inspect", "load_backbone", "pretrain", "transform"), "attmask.api"
+    ("evaluate", "inspect", "load_backbone", "pretrain", "resume", "transform"), "attmask.api"
 )
 
 

@@ -12,7 +12,7 @@ import torch
 from attmask import distributed
 from attmask.audit.audit import MAX_IMAGES, inspect_images
 from attmask.audit.record import Audit
-from attmask.config import PretrainConfig, override
+from attmask.config import PretrainConfig, differences, override
 from attmask.data.sources import images_path, open_images
 from attmask.data.stores.axes import FEW_CHANNELS
 from attmask.errors import UserError
@@ -32,6 +32,7 @@ from attmask.evaluation.transform import Transform
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.models.backbone import Backbone
 from attmask.recipe import load_recipe
+from attmask.run import default_folder, origin_of, saved_config
 from attmask.train import Outcome, Trainer
 
 log = logging.getLogger(__name__)
@@ -50,17 +51,57 @@ def pretrain(
     `overrides` are `key=value` texts or a mapping, e.g. {"schedule.epochs": 50}.
     """
     recipe = recipe or default_recipe()
-    config = configure(recipe, overrides)
-    images = open_images(data, index=Path(out), channels=config.data.channels)
-    trainer = Trainer(config, images.train, Path(out))
-    if distributed.is_main():
-        images.keep_index(Path(out))
     named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
+    return _train(configure(recipe, overrides), images_path(data), Path(out), named)
+
+
+def resume(
+    run: str | Path,
+    *,
+    data: str | Path | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+) -> Outcome:
+    """Go on with a run, with its own settings and images; one that is finished is left alone.
+
+    `data` is where the images are now, if they have moved; `overrides` may change operational
+    settings only, e.g. {"train.workers": 4}.
+    """
+    folder = Path(run)
+    config = saved_config(folder)
+    asked = override(config, _assignments(overrides))
+    if changed := differences(config, asked):
+        raise UserError(
+            f"{run} goes on with its own settings ({'; '.join(changed)}); for other ones, use "
+            "attmask pretrain with another --out"
+        )
+    place = origin_of(folder) if data is None else images_path(data)
+    return _train(asked, place, folder, "resuming")
+
+
+def default_out(
+    data: str | Path, recipe: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()
+) -> Path:
+    """The folder of a run that was given none: named by data, recipe and changed settings."""
+    return default_folder(
+        Path(data), str(recipe), load_recipe(recipe), configure(recipe, overrides)
+    )
+
+
+def _train(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome:
+    images = open_images(data, index=out, channels=config.data.channels)
     log.info("%s, images of %s, run in %s", named, data, out)
     for line in images.left_out():
         log.info("%s", line)
+    trainer = Trainer(config, images.train, out)
+    trainer.folder.keep_origin(data)
+    if distributed.is_main():
+        images.keep_index(out)
     evaluate = None
-    if config.monitor.knn_every_epochs > 0 and not trainer.finished:
+    if not trainer.finished:
+        trainer.check_room()  # before many images are read for the evaluation
+    if config.monitor.knn_every_epochs > 0 and (
+        not trainer.finished or trainer.evaluation_missing()
+    ):
         evaluate = OnlineEvaluation(
             images,
             config.data,

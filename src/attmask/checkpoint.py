@@ -5,12 +5,17 @@ RUN/checkpoints/step-00001200/
     state.json  state.sha256                           step, hashes of the files, and more
 """
 
+import errno
 import hashlib
 import json
 import logging
 import os
+import re
 import shutil
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,11 +51,12 @@ class Checkpoint:
 def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     """Write a checkpoint below `folder` and remove all but the newest `keep`."""
     final = folder / f"step-{checkpoint.step:08d}"
-    part = folder / f".part-{checkpoint.step:08d}"
+    part = folder / _part_name(checkpoint.step)
     try:
-        for left in folder.glob(".part-*"):  # of a process that was killed while it wrote
-            shutil.rmtree(left, ignore_errors=True)
-        part.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        _remove_leftovers(part)
         hashes = {}
         for name, tensors in checkpoint.tensors.items():
             data = safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()})
@@ -61,8 +67,7 @@ def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
         _write(part / STATE, data)
         _write(part / STATE_HASH, _hash(data).encode())
         _flush_folder(part)
-        shutil.rmtree(final, ignore_errors=True)
-        part.rename(final)
+        _put(part, final)
         _flush_folder(folder)
     except OSError as fault:
         shutil.rmtree(part, ignore_errors=True)
@@ -73,10 +78,11 @@ def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
             "make room, then start the same command again"
         ) from fault
     found = _folders(folder)
-    here = found.index(final) + 1
-    # A newer one was damaged and passed over, or this step would not have been made again.
-    for other in (*found[here:], *found[: max(0, here - keep)]):
-        shutil.rmtree(other, ignore_errors=True)
+    older = [other for other in found if other < final]
+    # A newer one was damaged and passed over, or another process trains in this folder too.
+    newer = [other for other in found if other > final and _is_damaged(other)]
+    for other in (*newer, *older[: max(0, len(older) + 1 - keep)]):
+        _remove(other)
     return final
 
 
@@ -89,11 +95,26 @@ def load(folder: Path) -> Checkpoint:
             file.removesuffix(".safetensors"): safetensors.torch.load(_read(folder / file, digest))
             for file, digest in state["files"].items()
         }
-    except OSError as fault:
+    except FileNotFoundError as fault:
+        if not folder.is_dir():
+            raise UserError(
+                f"there is no checkpoint {folder}; a run in training removes its older ones "
+                "(checkpoint.keep): give the folder of the run for its newest"
+            ) from fault
         raise UserError(
-            f"{folder} is not a whole checkpoint ({fault}); delete it and start again"
+            f"{folder} is not a whole checkpoint ({fault}); put the file back, or use another "
+            "checkpoint"
+        ) from fault
+    except OSError as fault:
+        raise UnreadableCheckpointError(
+            f"cannot read the checkpoint {folder}: {fault.strerror or fault}; check the disk and "
+            "the permissions of its files"
         ) from fault
     return Checkpoint(state["step"], tensors, state["info"])
+
+
+class UnreadableCheckpointError(UserError):
+    """The disk did not give the bytes; the checkpoint itself may be good."""
 
 
 def newest(folder: Path) -> Path | None:
@@ -103,22 +124,149 @@ def newest(folder: Path) -> Path | None:
 
 
 def load_newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is undamaged; a damaged one is named and passed over."""
-    found = _folders(folder)
-    for path in reversed(found):
+    """The newest checkpoint that is undamaged; a damaged one is named and passed over.
+
+    A run in training removes its older checkpoints, perhaps the very one that is being read: as
+    long as the folders change, they are looked at again.
+    """
+    for attempt in range(_LOOKS):
+        found = _versions(folder)
+        loaded, damaged = _first_whole(sorted(found, reverse=True))
+        if loaded is None and (found != _versions(folder) or _is_just_written(folder, attempt)):
+            time.sleep(min(0.02 * attempt, 1.0))
+            continue
+        for line in damaged:
+            log.warning("%s", line)
+        if loaded is None and found:
+            raise UserError(
+                f"no checkpoint in {folder} is whole; put a copy of one there, or begin anew with "
+                "another --out"
+            )
+        return loaded
+    raise UserError(f"the checkpoints in {folder} change while they are read; try again later")
+
+
+def _is_just_written(folder: Path, attempt: int) -> bool:
+    """A listing may miss a folder that is renamed meanwhile: an empty one is not believed at once
+    where somebody writes."""
+    return attempt < 5 and not _folders(folder) and any(folder.glob(".part-*"))
+
+
+def _first_whole(paths: Sequence[Path]) -> tuple[Checkpoint | None, list[str]]:
+    """The first of these that can be loaded, and what is wrong with those before it."""
+    damaged: list[str] = []
+    for path in paths:
         try:
-            return load(path)
+            return load(path), damaged
+        except UnreadableCheckpointError:
+            raise  # passing over it would lose what was trained since the one before
         except UserError as fault:
-            log.warning("%s", fault)
-    if found:
-        raise UserError(
-            f"no checkpoint in {folder} is whole; put one back, or delete the folder to begin anew"
-        )
-    return None
+            if path.is_dir():  # or a run in training has removed it meanwhile
+                damaged.append(str(fault))
+    return None, damaged
+
+
+_LOOKS = 100
+"""A reader that is slower than the writer's next checkpoint, again and again, gives up here."""
 
 
 def _folders(folder: Path) -> list[Path]:
     return sorted(p for p in folder.glob("step-*") if (p / STATE).is_file())
+
+
+def _versions(folder: Path) -> dict[Path, tuple[int, int]]:
+    """The checkpoints that are there, each with what tells it from another of the same step."""
+    found = {}
+    for path in _folders(folder):
+        with suppress(FileNotFoundError):
+            about = (path / STATE).stat()
+            found[path] = about.st_ino, about.st_mtime_ns
+    return found
+
+
+def _put(part: Path, final: Path) -> None:
+    """Give a checkpoint its name; one that another process has made of this step meanwhile stays,
+    unless it is damaged."""
+    for _ in range(3):
+        if final.exists() and _is_damaged(final):
+            _remove(final)
+        try:
+            part.rename(final)
+        except OSError as fault:
+            if fault.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return
+    shutil.rmtree(part, ignore_errors=True)
+
+
+def _is_damaged(path: Path) -> bool:
+    try:
+        load(path)
+    except UnreadableCheckpointError:
+        return False
+    except UserError:
+        return True
+    return False
+
+
+def _remove(path: Path) -> None:
+    """Out of sight at once by renaming, so that nobody finds half of a checkpoint; then deleted."""
+    gone = path.with_name(f"{_part_name(0)}-{path.name}")
+    with suppress(OSError):  # not there, or another process removes it too
+        shutil.rmtree(gone, ignore_errors=True)
+        path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+_PART = re.compile(r"\.part-\d+-(?P<pid>\d+)@(?P<host>.+?)(-step-\d+)?")
+_ABANDONED_SECONDS = 3600
+
+
+def _part_name(step: int) -> str:
+    """A name that says who writes: shared disks seldom have locks that all their hosts see."""
+    return f".part-{step:08d}-{os.getpid()}@{_host()}"
+
+
+def _host() -> str:
+    """The machine and, of containers on one machine, the one that process numbers belong to."""
+    numbers = ""
+    with suppress(OSError):
+        numbers = "".join(filter(str.isdigit, os.readlink("/proc/self/ns/pid")))
+    return f"{socket.gethostname()}-{numbers}".replace("/", "_")
+
+
+def _remove_leftovers(own: Path) -> None:
+    """Remove the unfinished checkpoints of processes that were killed while they wrote.
+
+    A process of this machine is known to live or not. One of another machine is taken for dead
+    when nothing was written for an hour by the clock of the disk, which `own` was just made by.
+    """
+    now = own.stat().st_mtime
+    for left in own.parent.glob(".part-*"):
+        if left != own and not _has_live_owner(left, now):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _has_live_owner(part: Path, now: float) -> bool:
+    owner = _PART.fullmatch(part.name)
+    if owner is not None and owner["host"] == _host():
+        return int(owner["pid"]) != os.getpid() and _lives(int(owner["pid"]))
+    try:
+        last = max(file.stat().st_mtime for file in (part, *part.iterdir()))
+    except OSError:  # finished or removed meanwhile
+        return True
+    return now - last < _ABANDONED_SECONDS
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        return True
+    return True
 
 
 def _hash(data: bytes) -> str:

@@ -13,10 +13,13 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from attmask import __version__
 from attmask.errors import UserError
+
+if TYPE_CHECKING:
+    from attmask.train import Outcome
 
 INTERRUPTED = 130
 _FLAGS = ("--help", "--version", "--json")  # the options without a value
@@ -81,10 +84,24 @@ def build_parser() -> Parser:
         help="name (see attmask recipes) or YAML file; by default cpu, or small on a GPU",
     )
     pretrain.add_argument(
-        "--out", metavar="RUN", type=Path, help="folder of the run (default: runs/DATA-RECIPE)"
+        "--out",
+        metavar="RUN",
+        type=Path,
+        help="folder of the run (default: runs/DATA-RECIPE and the settings that were changed)",
     )
     _add_overrides(pretrain)
     pretrain.set_defaults(run=_pretrain)
+
+    resume = commands.add_parser(
+        "resume",
+        help="go on with a run, with its own settings and images",
+        description="Go on with a run that was stopped, with its own settings and images; "
+        "key=value may change how it is computed, not what.",
+    )
+    resume.add_argument("folder", metavar="RUN", type=Path, help="folder of the run")
+    resume.add_argument("--data", metavar="DATA", type=Path, help="where the images are now")
+    _add_overrides(resume, "train.workers=2: see attmask config NAME")
+    resume.set_defaults(run=_resume)
 
     inspect = commands.add_parser(
         "inspect",
@@ -269,18 +286,33 @@ def _show_log() -> None:
 
 
 def _pretrain(parsed: argparse.Namespace) -> int:
-    from attmask.api import default_recipe, pretrain
+    from attmask.api import default_out, default_recipe, pretrain
 
     recipe = parsed.recipe or default_recipe()
-    out = parsed.out or Path("runs") / f"{parsed.data.resolve().name}-{Path(recipe).stem}"
+    out = parsed.out or default_out(parsed.data, recipe, parsed.overrides)
     outcome = pretrain(parsed.data, recipe=recipe, out=out, overrides=parsed.overrides)
+    return _tell(outcome)
+
+
+def _resume(parsed: argparse.Namespace) -> int:
+    from attmask.api import resume
+
+    outcome = resume(parsed.folder, data=parsed.data, overrides=parsed.overrides)
+    if outcome.was_finished:
+        print(f"attmask: {outcome.run} was finished already, {outcome.steps} steps")
+        return 0
+    return _tell(outcome)
+
+
+def _tell(outcome: "Outcome") -> int:
+    """Say how a run ended."""
     if not outcome.finished:
         print(
             f"attmask: stopped and saved at step {outcome.steps} of {outcome.total_steps}; "
             "the same command goes on from there"
         )
         return INTERRUPTED
-    print(f"attmask: done, {outcome.steps} steps; the backbone and all numbers are in {out}")
+    print(f"attmask: done, {outcome.steps} steps; the backbone and all numbers are in {outcome.run}")
     return 0
 
 

@@ -1,5 +1,6 @@
 """The whole thing in minutes on a CPU: make images, pre-train, compare, draw."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 from attmask.config import override
 from attmask.data.sources import open_images
-from attmask.data.synthetic import write_folder
+from attmask.data.synthetic import MANIFEST, write_folder
 from attmask.errors import UserError
 from attmask.evaluation.online import OnlineEvaluation
 from attmask.monitor import read_metrics
@@ -19,6 +20,7 @@ TRAIN_IMAGES = 2000
 VAL_IMAGES = 1000
 IMAGE_SIZE = 64
 PICTURES = 8
+MARK = "demo.json"
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,13 @@ class Demo:
         config = override(load_recipe("demo"), [f"seed={seed}", *overrides])
         if config.monitor.knn_every_epochs == 0:
             raise UserError("monitor.knn_every_epochs=0 leaves the demo nothing to report; use 1")
+        _begin(out)
         self.out = out
         self.config = config
         write_folder(out / "images", train=TRAIN_IMAGES, val=VAL_IMAGES, size=IMAGE_SIZE, seed=seed)
         self.images = open_images(out / "images")
         self.trainer = Trainer(config, self.images.train, out / "run")
+        self.trainer.folder.keep_origin(out / "images")
         self.evaluation = OnlineEvaluation(
             self.images,
             config.data,
@@ -67,6 +71,8 @@ class Demo:
         run, val, config = self.out / "run", self.images.held_out, self.config
         assert val is not None
         measured = [record for record in read_metrics(run) if "knn/top1" in record]
+        if not measured:
+            raise UserError(f"{run} has no evaluation in its metrics; choose another --out")
         before, after = measured[0], measured[-1]
         pictures = save_attention_pictures(
             self.trainer.teacher,
@@ -86,6 +92,21 @@ class Demo:
             objects_before=_objects(before),
             objects_after=_objects(after),
         )
+
+
+def _begin(out: Path) -> None:
+    """Refuse a folder in which something else lies, untouched; mark an empty one as a demo's."""
+    marks = (out / MARK, out / "images" / MANIFEST)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if any(mark.is_file() for mark in marks):
+            return
+        if any(out.iterdir()):
+            raise UserError(f"{out} is not empty and holds no demo; choose another --out")
+        marks[0].write_text(json.dumps({"made by": "attmask demo"}) + "\n")
+    except OSError as fault:
+        why = fault.strerror or fault
+        raise UserError(f"cannot use {out} for a demo: {why}; choose another --out") from fault
 
 
 def _objects(record: dict[str, Any]) -> dict[str, float]:

@@ -24,11 +24,17 @@ def choose_device(asked: str) -> torch.device:
         )
         return found or torch.device("cpu")
     try:
-        torch.empty(1, device=asked)
+        number = torch.ones(1, device=asked)
     except (RuntimeError, AssertionError, ImportError) as fault:  # PyTorch's ways to say no
         raise UserError(
             f"device {asked} was asked for, but it is not here; use auto or cpu"
         ) from fault
+    try:
+        computes = float(number + 1) == 2
+    except RuntimeError:
+        computes = False
+    if not computes:
+        raise UserError(f"device {asked} holds no numbers and cannot train; use auto or cpu")
     return torch.device(asked)
 
 

@@ -6,17 +6,17 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from attmask import distributed
 from attmask.errors import UserError
 from attmask.settings import Config, setting
+from attmask.terminal import Bar, Screen, duration, screen
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -77,13 +77,30 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     path = run / METRICS
     if not path.exists():
         return []
-    whole_lines, _, _ = path.read_text().rpartition("\n")
     try:
-        return [json.loads(line) for line in whole_lines.splitlines()]
-    except json.JSONDecodeError as fault:
-        raise UserError(
-            f"{path} has a line that is not JSON ({fault.doc[:40]!r}); delete the line or the file"
-        ) from fault
+        whole_lines, _, _ = path.read_bytes().rpartition(b"\n")
+    except OSError as fault:
+        raise UserError(f"cannot read {path}: {fault.strerror or fault}; mend the file") from fault
+    # Not splitlines: a text may hold characters that Python takes for the end of a line.
+    lines = whole_lines.split(b"\n") if whole_lines else []
+    return [_record(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    """One record, or which line is none and why."""
+    text = line.decode(errors="replace")
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):  # bytes that are not UTF-8 are a ValueError too
+        record, fault = None, "not JSON"
+    else:
+        fault = "no record with a step"
+    if isinstance(record, dict) and type(record.get("step")) is int:
+        return record
+    raise UserError(
+        f"{path} has a line that is {fault} ({text[:40]!r}), line {number}; take this line out of "
+        "the file, the others are kept"
+    )
 
 
 @contextmanager
@@ -96,13 +113,6 @@ def _mendable(path: Path) -> Iterator[None]:
             f"cannot write {path}: {fault.strerror or fault}; make room or choose another "
             "output directory, then start the same command again to resume"
         ) from fault
-
-
-def _duration(seconds: float) -> str:
-    """Hours, minutes and seconds as 1:02:03."""
-    minutes, second = divmod(round(seconds), 60)
-    hour, minute = divmod(minutes, 60)
-    return f"{hour}:{minute:02d}:{second:02d}"
 
 
 class Monitor:
@@ -121,9 +131,10 @@ class Monitor:
         self.config = config
         self.total_steps = total_steps
         self.start_step = start_step
-        self._console = console or Console(stderr=True)
+        self._screen = screen() if console is None else Screen(console)
         self._speaks = distributed.is_main()
-        self._bar: Progress | None = None
+        self._bar: Bar | None = None
+        self._shown = ExitStack()
         self._board: SummaryWriter | None = None
         self._first: tuple[int, float] | None = None
         self._last_line = -math.inf
@@ -142,18 +153,9 @@ class Monitor:
                 self._board = SummaryWriter(
                     str(self.run / "tensorboard"), purge_step=self.start_step
                 )
-        if self._console.is_terminal:
-            self._bar = Progress(
-                TextColumn("pre-training"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[state]}"),
-                console=self._console,
-            )
-            self._task = self._bar.add_task(
-                "", total=self.total_steps, completed=self.start_step, state=""
-            )
-            self._bar.start()
+        if self._screen.has_bars:
+            self._bar = Bar(self.total_steps, self.start_step)
+            self._shown.enter_context(self._screen.show(self._bar, stays=True))
         return self
 
     def __exit__(
@@ -164,8 +166,7 @@ class Monitor:
     ) -> None:
         if not self._speaks:
             return
-        if self._bar is not None:
-            self._bar.stop()
+        self._shown.close()
         with _mendable(self.run / METRICS):
             self._file.close()
             if self._board is not None:
@@ -217,15 +218,21 @@ class Monitor:
             return
         now = time.monotonic()
         left = self._time_left(step, now)
-        state = (
-            f"loss {loss:.4f}  {images_per_second:.1f} img/s  {left} left  "
-            f"{waiting_share:.0%} waiting for data"
-        )
+        count, speed = f"{step}/{self.total_steps}", f"{images_per_second:.1f} img/s"
+        known = f"loss {loss:.4f}  {speed}  {left} left"
         if self._bar is not None:
-            self._bar.update(self._task, completed=step, state=state)
+            forms = (
+                f"{count}  {known}  {waiting_share:.0%} waiting for data",
+                f"{count}  {known}  {waiting_share:.0%} waiting",
+                f"{count}  {known}",
+                f"{count} loss {loss:.3f} {images_per_second:.0f} img/s {left}",
+                f"{count} {loss:.3f} {images_per_second:.0f}/s {left}",
+            )
+            self._bar.update(step, forms)
         elif now - self._last_line >= self.config.line_every_seconds or step == self.total_steps:
             self._last_line = now
-            logger.info("step %d of %d  %s", step, self.total_steps, state)
+            waiting = f"{waiting_share:.0%} waiting for data"
+            logger.info("step %d of %d  %s  %s", step, self.total_steps, known, waiting)
 
     def _time_left(self, step: int, now: float) -> str:
         """From the first step shown, so that what came before it (an evaluation) does not count."""
@@ -234,14 +241,14 @@ class Monitor:
         first_step, began = self._first
         if step == first_step:
             return "0:00:00" if step == self.total_steps else "?"
-        return _duration((now - began) / (step - first_step) * (self.total_steps - step))
+        return duration((now - began) / (step - first_step) * (self.total_steps - step))
 
     def message(self, text: str) -> None:
         """Say one line without tearing the progress bar."""
         if not self._speaks:
             return
         if self._bar is not None:
-            self._bar.console.print(text, markup=False, highlight=False)
+            self._screen.console.print(text, markup=False, highlight=False)
         else:
             logger.info("%s", text)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import torch
+from pydantic import field_validator
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
@@ -19,6 +20,15 @@ class OptimConfig(Config):
         gt=0,
     )
     betas: tuple[float, float] = setting((0.9, 0.999), "AdamW's betas", paper="[0.9, 0.999]")
+
+    @field_validator("betas")
+    @classmethod
+    def _between_zero_and_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(
+                f"{list(betas)} are no betas of AdamW: wanted 0 <= beta < 1, e.g. [0.9, 0.999]"
+            )
+        return betas
 
 
 def is_decayed(name: str, parameter: nn.Parameter) -> bool:
@@ -67,6 +77,12 @@ def optimizer_tensors(optimizer: Optimizer, module: nn.Module) -> dict[str, Tens
         for name, parameter in module.named_parameters()
         for key, value in optimizer.state.get(parameter, {}).items()
     }
+
+
+def moment_bytes(module: nn.Module) -> int:
+    """What `optimizer_tensors` will take after the first step: two moments a parameter."""
+    trained = (p for p in module.parameters() if p.requires_grad)
+    return sum(2 * p.numel() * p.element_size() for p in trained)
 
 
 def load_optimizer_tensors(

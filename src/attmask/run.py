@@ -1,20 +1,29 @@
 """The folder of a run: its settings, its checkpoints, and whether they fit what is asked now."""
 
 import hashlib
+import json
 import logging
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 
 from torch import Tensor
 
 from attmask import checkpoint, distributed
+from attmask.assign import checked, extra_of, fields_of, text_of
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, differences, from_yaml, to_yaml
 from attmask.data.source import Source
 from attmask.errors import UserError
 
 log = logging.getLogger(__name__)
+
+CONFIG = "config.yaml"
+ORIGIN = "run.json"
+_LONGEST_NAME = 100
 
 
 class RunFolder:
@@ -39,22 +48,41 @@ class RunFolder:
         """Write a checkpoint; only the main process does."""
         if not distributed.is_main():
             return
-        info = {"scaler": dict(scaler), "images": self.images, "fingerprint": self.fingerprint}
+        info = {
+            "scaler": dict(scaler),
+            "images": self.images,
+            "fingerprint": self.fingerprint,
+            "config": self.config.model_dump(mode="json"),
+        }
         made = Checkpoint(step, tensors, info)
         checkpoint.save(self.path / "checkpoints", made, keep=self.config.checkpoint.keep)
 
+    def keep_origin(self, data: Path) -> None:
+        """Write down where the images are, for `attmask resume`."""
+        if distributed.is_main():
+            with self._mendable():
+                self._write(ORIGIN, json.dumps({"data": str(data.absolute())}, indent=1) + "\n")
+
+    def check_room(self, checkpoint_bytes: int) -> None:
+        """Refuse a disk that has no room for one checkpoint more."""
+        there = next(p for p in (self.path.absolute(), *self.path.absolute().parents) if p.exists())
+        free = shutil.disk_usage(there).free
+        if free < checkpoint_bytes:
+            raise UserError(
+                f"a checkpoint takes {_amount(checkpoint_bytes)}, but the disk of {self.path} has "
+                f"{_amount(free)} free; make room or choose another --out"
+            )
+
     def _find(self) -> Checkpoint | None:
-        saved = self.path / "config.yaml"
+        saved = self.path / CONFIG
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is a file; choose another --out")
-        if not saved.exists() and self.path.exists() and any(self.path.iterdir()):
-            raise UserError(f"{self.path} is not empty and holds no run; choose another --out")
         found = checkpoint.load_newest(self.path / "checkpoints")
         if found is None:
+            if not saved.exists() and self.path.exists() and any(self.path.iterdir()):
+                raise UserError(f"{self.path} is not empty and holds no run; choose another --out")
             return None  # a run that saved nothing has nothing to lose
-        if not saved.exists():
-            raise UserError(f"{saved} is missing beside its checkpoints; put it back")
-        if changed := differences(from_yaml(saved), self.config):
+        if changed := differences(_config_of(self.path, found), self.config):
             raise UserError(
                 f"{self.path} holds a run with other settings ({'; '.join(changed)}); "
                 "choose another --out, or the same settings to go on"
@@ -72,13 +100,15 @@ class RunFolder:
         return found
 
     def _write_config(self) -> None:
-        if not distributed.is_main():
-            return
-        self.path.mkdir(parents=True, exist_ok=True)
-        beside = self.path / ".config.yaml.part"  # a full disk must not spoil the one there is
+        if distributed.is_main():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._write(CONFIG, to_yaml(self.config))
+
+    def _write(self, name: str, text: str) -> None:
+        beside = self.path / f".{name}.part"  # a full disk must not spoil the one there is
         try:
-            beside.write_text(to_yaml(self.config))
-            beside.replace(self.path / "config.yaml")
+            beside.write_text(text)
+            beside.replace(self.path / name)
         finally:
             beside.unlink(missing_ok=True)
 
@@ -92,6 +122,70 @@ class RunFolder:
             raise UserError(
                 f"cannot use {self.path} for a run: {why}; make room or choose another --out"
             ) from fault
+
+
+def saved_config(run: Path) -> PretrainConfig:
+    """The settings of a run that was begun."""
+    if (run / CONFIG).is_file():
+        return from_yaml(run / CONFIG)
+    found = checkpoint.load_newest(run / "checkpoints")
+    if found is None:
+        raise UserError(f"{run} holds no run; give a folder that `attmask pretrain` has made")
+    return _config_of(run, found)
+
+
+def _config_of(run: Path, found: Checkpoint) -> PretrainConfig:
+    """The settings in config.yaml or, where that is missing, those in the checkpoint."""
+    saved = run / CONFIG
+    if saved.exists():
+        return from_yaml(saved)
+    if "config" not in found.info:
+        raise UserError(
+            f"{saved} is missing beside its checkpoints; put it back, or make it again: start the "
+            f"same command with another --out, stop it, and copy its {CONFIG} to {run}"
+        )
+    log.warning("%s is missing; its settings are taken from the checkpoint", saved)
+    return checked(PretrainConfig, found.info["config"], f"the checkpoint in {run}: ")
+
+
+def origin_of(run: Path) -> Path:
+    """Where the images of a run are, as it was told when it began."""
+    try:
+        data = Path(json.loads((run / ORIGIN).read_text())["data"])
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        raise UserError(
+            f"{run / ORIGIN}, which says where the images of the run are, cannot be read; "
+            f"use attmask resume {run} --data DATA"
+        ) from fault
+    if not data.exists():
+        raise UserError(
+            f"the images of {run} are no longer in {data}; use attmask resume {run} --data NEW"
+        )
+    return data
+
+
+def default_folder(data: Path, name: str, recipe: PretrainConfig, config: PretrainConfig) -> Path:
+    """runs/DATA-RECIPE, followed by each setting that changes the result and is not the recipe's.
+
+    Operational settings do not count, so that a resume with other ones finds its run.
+    """
+    keys = [key for key, field in fields_of(PretrainConfig) if not extra_of(field)["operational"]]
+    ends = [key.rpartition(".")[2] for key in keys]
+    parts = [f"{data.resolve().name}-{Path(name).stem}"]
+    for key, end in zip(keys, ends, strict=True):
+        value = attrgetter(key)(config)
+        if value != attrgetter(key)(recipe):
+            shown = re.sub(r"[^\w.,-]+", "", text_of(value).replace(", ", ","))
+            parts.append(f"{end if ends.count(end) == 1 else key}-{shown}")
+    whole = "+".join(parts)
+    if len(whole) > _LONGEST_NAME:
+        digest = hashlib.sha256(whole.encode(errors="surrogateescape")).hexdigest()[:8]
+        whole = f"{whole[:_LONGEST_NAME]}+{digest}"
+    return Path("runs") / whole
+
+
+def _amount(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 def fingerprint(source: Source) -> str:

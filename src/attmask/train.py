@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -22,7 +22,7 @@ from attmask.data.views import Views
 from attmask.distill import Distiller, Losses
 from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers
-from attmask.interrupt import stop_signals
+from attmask.interrupt import StopRequestedError, stop_signals
 from attmask.models.backbone import Backbone
 from attmask.monitor import Monitor, Pace, read_metrics
 from attmask.networks import build_distiller
@@ -30,6 +30,7 @@ from attmask.optim import (
     build_optimizer,
     clip_each_parameter_,
     load_optimizer_tensors,
+    moment_bytes,
     optimizer_tensors,
     set_rates,
 )
@@ -38,8 +39,12 @@ from attmask.schedules import Now, Schedules
 
 log = logging.getLogger(__name__)
 
-Evaluate = Callable[[Backbone, Callable[[], AbstractContextManager[object]]], dict[str, float]]
-"""Measures the teacher's backbone on the way, under the run's autocast; gives numbers to log."""
+Evaluate = Callable[
+    [Backbone, Callable[[], AbstractContextManager[object]], Callable[[], bool]], dict[str, float]
+]
+"""Measures the teacher's backbone on the way, under the run's autocast; gives numbers to log.
+
+The last argument says whether a stop was requested: StopRequestedError is then raised."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,20 @@ class Outcome:
     run: Path
     steps: int
     total_steps: int
+    evaluated: bool = True
+    """Whether the last evaluation that was due was not cut off by a stop."""
+    first_step: int = field(default=0, compare=False)
+    """The step this process began at."""
 
     @property
     def finished(self) -> bool:
         """Whether training came to its end; if not, the same command goes on."""
-        return self.steps == self.total_steps
+        return self.steps == self.total_steps and self.evaluated
+
+    @property
+    def was_finished(self) -> bool:
+        """Whether there was nothing left to train."""
+        return self.finished and self.first_step == self.total_steps
 
 
 def train_step(
@@ -67,7 +81,21 @@ def train_step(
     clip: float | None = None,
 ) -> list[Losses]:
     """Teacher, mask, student, losses for each micro-batch; then one update of everything."""
-    set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay)
+    losses = compute_gradients(distiller, optimizer, views, now, precision, accumulate=accumulate)
+    update_(distiller, optimizer, now, precision, clip=clip)
+    return losses
+
+
+def compute_gradients(
+    distiller: Distiller,
+    optimizer: Optimizer,
+    views: Views,
+    now: Now,
+    precision: Precision,
+    *,
+    accumulate: int = 1,
+) -> list[Losses]:
+    """Teacher, mask, student, losses for each micro-batch; no weight and no centre changes."""
     optimizer.zero_grad(set_to_none=True)
     images = views.globals.shape[1]
     first_image = distributed.rank() * images
@@ -80,6 +108,19 @@ def train_step(
             shares.append(share.detached())
         losses.append(functools.reduce(Losses.joined, shares))
         first_image += images // accumulate
+    return losses
+
+
+def update_(
+    distiller: Distiller,
+    optimizer: Optimizer,
+    now: Now,
+    precision: Precision,
+    *,
+    clip: float | None = None,
+) -> None:
+    """One update of the student by its gradients, then of the teacher and the centres."""
+    set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay)
     if now.last_layer_frozen:
         for parameter in distiller.student.last_layers():
             parameter.grad = None
@@ -89,7 +130,6 @@ def train_step(
     precision.step(optimizer)
     distiller.update_teacher_(now.momentum)
     distiller.update_centres_()
-    return losses
 
 
 def _subset(source: Source, data: DataConfig) -> Source:
@@ -146,6 +186,9 @@ class Trainer:
         self.step = 0
         self.folder = RunFolder(run, config, source)
         self._saved_step: int | None = None
+        self._saved_at = time.monotonic()
+        self._updating = False
+        self._evaluation_cut = False
         self._pace = Pace()
         self._take_up()
         self._say_what_runs()
@@ -194,6 +237,8 @@ class Trainer:
         """Write a checkpoint of the step reached, unless it is there already."""
         if self._saved_step == self.step:
             return
+        if self._updating:
+            raise UserError(f"step {self.step + 1} failed in its update, so it was not saved")
         weights = self.distiller.state_dict()
         if not all(tensor.isfinite().all() for tensor in weights.values()):
             raise UserError(
@@ -203,44 +248,51 @@ class Trainer:
         moments = optimizer_tensors(self.optimizer, self.distiller.student)
         tensors = {"weights": weights, "optimizer": moments}
         self.folder.save(self.step, tensors, self.precision.scaler.state_dict())
-        self._saved_step = self.step
+        self._saved_step, self._saved_at = self.step, time.monotonic()
+
+    def check_room(self) -> None:
+        """Refuse to train where the first checkpoint would not fit on the disk."""
+        weights = sum(t.numel() * t.element_size() for t in self.distiller.state_dict().values())
+        self.folder.check_room(weights + moment_bytes(self.distiller.student))
 
     def train(self, evaluate: Evaluate | None = None) -> Outcome:
         """Train to the end, or until told to stop; either way the last step is saved."""
-        total = self.schedules.steps
-        monitor = Monitor(self.run, self.config.monitor, total_steps=total, start_step=self.step)
+        total, first = self.schedules.steps, self.step
+        if not self.finished:
+            self.check_room()
+        monitor = Monitor(self.run, self.config.monitor, total_steps=total, start_step=first)
         with monitor, stop_signals() as stopped:
             try:
                 self._loop(evaluate, monitor, stopped)
             except UserError:
                 with suppress(UserError):  # nothing is lost but what cannot be saved
                     self.save()
+                    monitor.message(f"saved at step {self.step} of {total}")
                 raise
             finally:
                 self.loader.close()
             self.save()
-        return Outcome(self.run, self.step, total)
+        return Outcome(self.run, self.step, total, not self._evaluation_cut, first)
 
     def _loop(
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
     ) -> None:
         """Epoch after epoch from the step reached, with evaluations and checkpoints in between."""
         every_seconds = self.config.checkpoint.every_minutes * 60
-        if self.step % self.schedules.steps_per_epoch == 0 and not self._is_evaluated():
-            self._evaluate(evaluate, monitor)
+        if self.evaluation_missing():
+            self._evaluate(evaluate, monitor, stopped)
         self._pace.restart(self.step, self.loader.waited_seconds)
-        saved_at = time.monotonic()
         while not self.finished and not stopped():
             epoch, done = divmod(self.step, self.schedules.steps_per_epoch)
             for views in self._views(epoch, done):
                 self._one_step(views, monitor)
-                if time.monotonic() - saved_at >= every_seconds and not self.finished:
+                if time.monotonic() - self._saved_at >= every_seconds and not self.finished:
                     self.save()
-                    saved_at = time.monotonic()
                 if stopped() and not self.finished:
                     break
             else:
-                self._evaluate(evaluate, monitor)
+                if self._is_evaluation_due():
+                    self._evaluate(evaluate, monitor, stopped)
 
     def _views(self, epoch: int, done: int) -> Iterator[Views]:
         for batch in self.loader.epoch(epoch, done):
@@ -254,18 +306,19 @@ class Trainer:
             self._report(losses, now, monitor)
 
     def learn(self, views: Views, now: Now) -> list[Losses]:
-        """One training step with the run's settings; the caller counts it."""
-        config = self.config
+        """One training step with the run's settings; the caller counts it.
+
+        A step that fails before its update leaves a state that can be saved.
+        """
+        config, parts = self.config, (self.distiller, self.optimizer)
         try:
-            return train_step(
-                self.distiller,
-                self.optimizer,
-                views,
-                now,
-                self.precision,
-                accumulate=config.train.accumulate,
-                clip=config.optim.clip,
+            losses = compute_gradients(
+                *parts, views, now, self.precision, accumulate=config.train.accumulate
             )
+            self._updating = True
+            update_(*parts, now, self.precision, clip=config.optim.clip)
+            self._updating = False
+            return losses
         except torch.OutOfMemoryError as fault:
             raise UserError(
                 f"{self.device} is out of memory with {config.train.batch_size} images in "
@@ -301,24 +354,37 @@ class Trainer:
         )
         monitor.progress(self.step, means["total"], images_per_second, waiting)
 
-    def _is_evaluated(self) -> bool:
-        """Whether the epoch that ends here was measured before the run was taken up again."""
+    def evaluation_missing(self) -> bool:
+        """Whether a run that is taken up again still lacks the evaluation of the step it is at."""
+        if not self._is_evaluation_due():
+            return False
         here = max(0, self.step - 1), self.step // self.schedules.steps_per_epoch
-        return any(
-            (record["step"], record["epoch"]) == here and "loss/total" not in record
+        return not any(
+            (record["step"], record.get("epoch")) == here and "loss/total" not in record
             for record in read_metrics(self.run)
         )
 
-    def _evaluate(self, evaluate: Evaluate | None, monitor: Monitor) -> None:
-        """Measure the teacher before the first step and after each epoch that is due."""
-        epoch = self.step // self.schedules.steps_per_epoch
+    def _is_evaluation_due(self) -> bool:
+        """Before the first step, after every few epochs, and after the last."""
+        epoch, inside = divmod(self.step, self.schedules.steps_per_epoch)
         every = self.config.monitor.knn_every_epochs
-        last = self.step == self.schedules.steps
-        if evaluate is None or not distributed.is_main() or every == 0:
+        return every > 0 and inside == 0 and (epoch % every == 0 or self.finished)
+
+    def _evaluate(
+        self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
+    ) -> None:
+        """Measure the teacher; a stop leaves it to the resumed run, which is at the same step."""
+        if evaluate is None or not distributed.is_main():
             return
-        if epoch % every and not last:
+        if self.step > 0:
+            self.save()
+        epoch = self.step // self.schedules.steps_per_epoch
+        try:
+            numbers = evaluate(self.teacher, self.precision.autocast, stopped)
+        except StopRequestedError:
+            self._evaluation_cut = True
+            monitor.message(f"epoch {epoch}: the evaluation was stopped; a resumed run repeats it")
             return
-        numbers = evaluate(self.teacher, self.precision.autocast)
         if numbers:
             # Under the last step that is done, so that a resumed run keeps it.
             monitor.log(step=max(0, self.step - 1), epoch=epoch, **numbers)

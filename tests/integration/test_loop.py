@@ -38,7 +38,9 @@ class Watch:
     interrupt_at: int | None = None
     seen: list[Backbone] = field(default_factory=list)
 
-    def __call__(self, backbone: Backbone, autocast: Autocast) -> dict[str, float]:
+    def __call__(
+        self, backbone: Backbone, autocast: Autocast, stopped: Callable[[], bool]
+    ) -> dict[str, float]:
         if len(self.seen) == self.interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)
         self.seen.append(backbone)

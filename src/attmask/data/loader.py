@@ -1,16 +1,12 @@
 """Batches of views in a fixed order, whatever the number of workers and ranks, from any step on."""
 
 import atexit
-import re
-import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import FrameType
-from typing import Literal, TypeVar
+from typing import Any, Literal
 from weakref import WeakSet
 
-import cv2
 import torch
 from jaxtyping import Int64
 from torch import Tensor
@@ -22,9 +18,8 @@ from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
 from attmask.data.sources import DataConfig
 from attmask.data.views import ViewsConfig
+from attmask.data.workers import Feed, share, start_worker
 from attmask.errors import UserError
-
-Same = TypeVar("Same")
 
 
 @dataclass
@@ -98,22 +93,21 @@ class Loader:
         ours = slice(rank * share, (rank + 1) * share)
         self._reading = torch.full((max(1, workers), 2), -1).share_memory_()
         self._requests = _Requests(source, data.order, batch_size, seed, ours)
-        self._running: Iterator[Batch | UserError] | None = None
+        self._feed: Feed[Batch | UserError] | None = None
         self._next = (0, 0)
         self._maker = BatchMaker(source, data, config, seed, self._reading)
         self._workers, self._prefetch = workers, prefetch
-        self._loader: DataLoader[Batch | UserError] | None = None
         _OPEN.add(self)
 
-    def _start(self) -> DataLoader[Batch | UserError]:
+    def _start(self) -> Feed[Batch | UserError]:
         workers = self._workers
-        return DataLoader(
+        loader = DataLoader(
             self._maker,
             batch_size=None,
             sampler=self._requests,
             num_workers=workers,
-            collate_fn=_as_it_is,
-            worker_init_fn=_start_worker,
+            collate_fn=_in_shared_memory,
+            worker_init_fn=start_worker,
             persistent_workers=workers > 0,
             prefetch_factor=self._prefetch if workers > 0 else None,
             pin_memory=torch.cuda.is_available(),
@@ -121,10 +115,13 @@ class Loader:
             # must not depend on how often data was read.
             generator=torch.Generator(),
         )
+        return Feed(loader, workers="train.workers", place=self._read_by)
 
     def close(self) -> None:
         """End the workers; another epoch starts new ones."""
-        self._running = self._loader = None
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.close()
 
     def order(self, epoch: int) -> Int64[Tensor, "steps share"]:
         """Which images this rank shows in each step of an epoch."""
@@ -150,37 +147,28 @@ class Loader:
 
     def _take(self, at: tuple[int, int]) -> Batch:
         """The batch of an epoch and a step; any but the next one begins anew there."""
-        if self._running is None or at != self._next:
-            self._requests.start = at
-            if self._loader is None:
-                self._loader = self._start()
-            self._running = iter(self._loader)
-        epoch, step = at
-        last = step + 1 == self.steps_per_epoch
-        self._next = (epoch + 1, 0) if last else (epoch, step + 1)
         try:
-            made = next(self._running)
-        except RuntimeError as fault:
-            made = self._explained(fault)
+            if self._feed is None or at != self._next:
+                self._requests.start = at
+                if self._feed is None:
+                    self._feed = self._start()
+                self._feed.restart()
+            epoch, step = at
+            last = step + 1 == self.steps_per_epoch
+            self._next = (epoch + 1, 0) if last else (epoch, step + 1)
+            made = self._feed.take()
+        except UserError:
+            self.close()
+            raise
         if isinstance(made, UserError):
             self.close()
             raise made
         return made
 
-    def _explained(self, fault: RuntimeError) -> UserError:
-        """Which picture a worker was reading when it died; any other fault is raised again."""
-        words = f"{fault} {fault.__cause__}"
-        dead = re.findall(r"worker \(pid(?:\(s\))? ([\d, ]+)\)", words)
-        processes = {int(number) for number in re.findall(r"\d+", " ".join(dead))}
-        read = [int(index) for process, index in self._reading.tolist() if process in processes]
-        if not read:
-            raise fault
-        how = re.search(r"killed by signal: (\w+)", words)
-        return UserError(
-            f"a worker process {f'was ended by signal {how[1]}' if how else 'ended'} while it read "
-            f"{self._source.place(read[0])}; take this picture out, or use fewer train.workers if "
-            "memory ran out"
-        )
+    def _read_by(self, process: int) -> str | None:
+        """The picture that a worker process has begun to read last."""
+        read = [int(index) for pid, index in self._reading.tolist() if pid == process]
+        return self._source.place(read[0]) if read else None
 
 
 _OPEN: WeakSet[Loader] = WeakSet()
@@ -193,21 +181,9 @@ def _close_all() -> None:
         loader.close()
 
 
-def _as_it_is(made: Same) -> Same:
-    return made
-
-
-def _start_worker(_: int) -> None:
-    """One thread a worker; signals to stop are for the main process, which ends its workers itself.
-
-    Batch systems send SIGTERM to every process of a job. The first one is passed over, so that
-    the main process can finish its step and save; another ends the worker.
-    """
-    torch.set_num_threads(1)
-    cv2.setNumThreads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _pass_over_once)
-
-
-def _pass_over_once(number: int, _: FrameType | None) -> None:
-    signal.signal(number, signal.SIG_DFL)
+def _in_shared_memory(made: Any) -> Batch | UserError:
+    """What a worker made, as it is, where the main process can read it."""
+    if not isinstance(made, Batch):
+        assert isinstance(made, UserError)
+        return made
+    return share([made.views.globals, made.views.locals, made.samples]) or made

@@ -16,12 +16,15 @@ from torch.utils.data import DataLoader, Dataset
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
 from attmask.data.sources import DataConfig
+from attmask.data.workers import Feed, share, start_worker
 from attmask.errors import UserError
 from attmask.models.backbone import Backbone
 
 log = logging.getLogger(__name__)
 
 Autocast = Callable[[], AbstractContextManager[object]]
+Count = Callable[[int], None]
+"""Is told after each batch how many images it had; may raise to stop the reading."""
 
 RESIZE_TO_CROP = 256 / 224  # the evaluation protocol of ImageNet: resize to 256, keep 224
 _LONGEST = 16  # times the shorter side: what is beyond would be resized only to be cut off
@@ -134,7 +137,8 @@ def _stack(items: list[tuple[Tensor, ...] | UserError]) -> tuple[Tensor, ...] | 
         if isinstance(item, UserError):
             return item
         read.append(item)
-    return tuple(torch.stack(column) for column in zip(*read, strict=True))
+    batch = tuple(torch.stack(column) for column in zip(*read, strict=True))
+    return share(batch) or batch
 
 
 def read_in_order(
@@ -150,13 +154,27 @@ def read_in_order(
         batch_size=batch_size,
         num_workers=workers,
         collate_fn=_stack,
+        worker_init_fn=start_worker,
         # Its own generator: an evaluation must not move the random state of the training.
         generator=torch.Generator(),
     )
-    for batch in loader:
-        if isinstance(batch, UserError):
-            raise batch
-        yield batch
+    feed = Feed(loader, workers="workers")
+    try:
+        feed.restart()
+        while True:
+            try:
+                batch = feed.take()
+            except StopIteration:
+                return
+            if isinstance(batch, UserError):
+                raise batch
+            yield batch
+    finally:
+        feed.close()
+
+
+def uncounted(_: int) -> None:
+    """Take no notice of how many images were read; the default where progress may be counted."""
 
 
 class CachedCrops:
@@ -173,13 +191,18 @@ class CachedCrops:
         *,
         max_images: int | None = None,
         workers: int = 0,
+        count: Count = uncounted,
     ) -> None:
         self.indices = spread_evenly(source.labels, len(source), max_images)
         if not self.indices:
             raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
         read = partial(_read_or_blank, source, image_size, data)
         batches = read_in_order(read, self.indices, batch_size=256, workers=workers)
-        crops, readable = (torch.cat(column) for column in zip(*batches, strict=True))
+        read_batches = []
+        for batch in batches:
+            read_batches.append(batch)
+            count(len(batch[0]))
+        crops, readable = (torch.cat(column) for column in zip(*read_batches, strict=True))
         self.images: UInt8[Tensor, "M C H W"] = crops[readable]
         self.indices = self._without_unreadable(source, readable.tolist())
         self.labels = _labels(source, self.indices)
@@ -234,6 +257,7 @@ def _through_backbone(
     batches: Iterable[Tensor],
     data: DataConfig,
     autocast: Autocast,
+    count: Count = uncounted,
 ) -> Float[Tensor, "M D"]:
     rows: list[Tensor] = []
     with frozen(backbone):
@@ -242,6 +266,7 @@ def _through_backbone(
             with autocast():
                 cls = backbone.summary(images).cls
             rows.append(cls.float().cpu())
+            count(len(crops))
     # A clone outside inference mode is an ordinary tensor that a probe can be trained on.
     return torch.cat(rows).clone()
 
@@ -274,8 +299,9 @@ def extract_cached(
     data: DataConfig,
     batch_size: int = 64,
     autocast: Autocast = nullcontext,
+    count: Count = uncounted,
 ) -> Features:
     """The same as `extract` for crops that are already in memory."""
     batches = crops.images.split(batch_size)
-    cls = _through_backbone(backbone, batches, data, autocast)
+    cls = _through_backbone(backbone, batches, data, autocast, count)
     return Features(vectors=cls, labels=crops.labels)

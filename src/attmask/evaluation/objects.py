@@ -18,6 +18,7 @@ from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.features import (
     Autocast,
+    Count,
     as_tensor,
     center_crop,
     crop_pixels,
@@ -25,6 +26,7 @@ from attmask.evaluation.features import (
     normalise,
     read_in_order,
     spread_evenly,
+    uncounted,
 )
 from attmask.masking import Block, Grid, High, Hint, Low, Masker, Random, Strategy
 from attmask.models.backbone import Backbone
@@ -198,7 +200,7 @@ def measure_objects(
     batch_size: int = 64,
     workers: int = 0,
     autocast: Autocast = nullcontext,
-    count: Callable[[int], None] = lambda _: None,
+    count: Count = uncounted,
 ) -> ObjectReport:
     """Attention on the object and what each strategy hides of it, over the images that have one.
 

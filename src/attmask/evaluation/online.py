@@ -2,6 +2,7 @@
 masks exist, and the quality of the features wherever there are images."""
 
 import logging
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,7 @@ from attmask.data.sources import DataConfig
 from attmask.evaluation.features import (
     Autocast,
     CachedCrops,
+    Count,
     Features,
     extract_cached,
     frozen,
@@ -25,8 +27,10 @@ from attmask.evaluation.features import (
 from attmask.evaluation.geometry import alignment, effective_rank, uniformity
 from attmask.evaluation.knn import knn_accuracy, reported
 from attmask.evaluation.objects import ObjectMasks, measure_objects
+from attmask.evaluation.progress import counting
 from attmask.evaluation.quality import RandomView
 from attmask.evaluation.rivals import colour_features, pixel_features
+from attmask.interrupt import stopping
 from attmask.models.backbone import Backbone
 from attmask.monitor import MonitorConfig
 
@@ -58,7 +62,8 @@ class OnlineEvaluation:
         self.bank: CachedCrops | None = None
         held_out = images.held_out
         self.objects = held_out or images.train
-        self.has_objects = len(ObjectMasks(self.objects)) > 0
+        self.objects_with_mask = len(ObjectMasks(self.objects))
+        self.has_objects = self.objects_with_mask > 0
         train = _trained_on(images.train, data)
         split = _bank_and_queries(train, held_out)
         if split is not None:
@@ -75,17 +80,31 @@ class OnlineEvaluation:
         some = spread_evenly(None, len(self.probe), ALIGNED_IMAGES)
         self.views = self._views(asked, [self.queries.indices[self.probe[i]] for i in some])
 
-    def __call__(self, backbone: Backbone, autocast: Autocast) -> dict[str, float]:
+    def __call__(
+        self,
+        backbone: Backbone,
+        autocast: Autocast,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> dict[str, float]:
         """Numbers to log: k-NN accuracy in per cent, shares of attention and of hidden objects,
-        rank, alignment and uniformity of the features."""
-        queries = extract_cached(
-            backbone, self.queries, data=self.data, batch_size=_BATCH, autocast=autocast
-        )
-        return (
-            self._knn(backbone, queries, autocast)
-            | self._objects(backbone, autocast)
-            | self._quality(backbone, queries.vectors[self.probe], autocast)
-        )
+        rank, alignment and uniformity of the features.
+
+        Raises StopRequestedError between two batches once `stopped` says so.
+        """
+        with counting("evaluating", self._images_to_read()) as shown:
+            count = stopping(shown, stopped)
+            queries = self._features(backbone, self.queries, autocast, count)
+            return (
+                self._knn(backbone, queries, autocast, count)
+                | self._objects(backbone, autocast, count)
+                | self._quality(backbone, queries.vectors[self.probe], autocast, count)
+            )
+
+    def _images_to_read(self) -> int:
+        """How many images go through the network in one evaluation."""
+        bank = 0 if self.bank is None else len(self.bank)
+        objects = min(self.objects_with_mask, self.monitor.knn_max_query_images)
+        return len(self.queries) + bank + objects + self.views.shape[:2].numel()
 
     def rivals(self) -> dict[str, float]:
         """What k-NN reaches by chance, on colour statistics and on raw pixels, in per cent."""
@@ -100,16 +119,23 @@ class OnlineEvaluation:
         )
         return {"chance": 100 / self.classes, "mean colour + spread": colours, "raw pixels": pixels}
 
-    def _knn(self, backbone: Backbone, queries: Features, autocast: Autocast) -> dict[str, float]:
+    def _features(
+        self, backbone: Backbone, crops: CachedCrops, autocast: Autocast, count: Count
+    ) -> Features:
+        return extract_cached(
+            backbone, crops, data=self.data, batch_size=_BATCH, autocast=autocast, count=count
+        )
+
+    def _knn(
+        self, backbone: Backbone, queries: Features, autocast: Autocast, count: Count
+    ) -> dict[str, float]:
         if self.bank is None:
             return {}
-        bank = extract_cached(
-            backbone, self.bank, data=self.data, batch_size=_BATCH, autocast=autocast
-        )
+        bank = self._features(backbone, self.bank, autocast, count)
         accuracy = knn_accuracy(bank, queries, k=self.k, classes=self.classes)
         return {f"knn/{name}": value for name, value in reported(accuracy, self.k).items()}
 
-    def _objects(self, backbone: Backbone, autocast: Autocast) -> dict[str, float]:
+    def _objects(self, backbone: Backbone, autocast: Autocast, count: Count) -> dict[str, float]:
         if not self.has_objects:
             return {}
         report = measure_objects(
@@ -120,13 +146,14 @@ class OnlineEvaluation:
             max_images=self.monitor.knn_max_query_images,
             workers=self.workers,
             autocast=autocast,
+            count=count,
         )
         return report.as_metrics()
 
     def _quality(
-        self, backbone: Backbone, plain: Float[Tensor, "M D"], autocast: Autocast
+        self, backbone: Backbone, plain: Float[Tensor, "M D"], autocast: Autocast, count: Count
     ) -> dict[str, float]:
-        first, second = (self._cls(backbone, view, autocast) for view in self.views)
+        first, second = (self._cls(backbone, view, autocast, count) for view in self.views)
         numbers = {
             "quality/rank": effective_rank(plain),
             "quality/alignment": alignment(first, second),
@@ -136,7 +163,7 @@ class OnlineEvaluation:
         return numbers
 
     def _cls(
-        self, backbone: Backbone, crops: UInt8[Tensor, "M C H W"], autocast: Autocast
+        self, backbone: Backbone, crops: UInt8[Tensor, "M C H W"], autocast: Autocast, count: Count
     ) -> Float[Tensor, "M D"]:
         rows: list[Tensor] = []
         with frozen(backbone):
@@ -144,6 +171,7 @@ class OnlineEvaluation:
                 images = normalise(some.to(backbone.device), self.data.mean, self.data.std)
                 with autocast():
                     rows.append(backbone.summary(images).cls.float().cpu())
+                count(len(some))
         return torch.cat(rows)
 
     def _views(self, source: Source, indices: list[int]) -> UInt8[Tensor, "2 M C H W"]:
@@ -154,9 +182,15 @@ class OnlineEvaluation:
         return torch.cat([batch for (batch,) in batches]).transpose(0, 1)
 
     def _crops(self, source: Source, most: int) -> CachedCrops:
-        return CachedCrops(
-            source, self.image_size, self.data, max_images=most, workers=self.workers
-        )
+        with counting("reading images to evaluate on", min(most, len(source))) as count:
+            return CachedCrops(
+                source,
+                self.image_size,
+                self.data,
+                max_images=most,
+                workers=self.workers,
+                count=count,
+            )
 
 
 def _read_views(

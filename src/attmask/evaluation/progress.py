@@ -5,10 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
 from attmask import distributed
+from attmask.terminal import Bar, duration, screen
 
 log = logging.getLogger(__name__)
 
@@ -18,16 +16,27 @@ _SECONDS_BETWEEN_LINES = 30.0
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Count up to `total` by calling what is yielded; only the main process shows it."""
-    console = Console(stderr=True)
     if not distributed.is_main():
         yield lambda _: None
-    elif console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-            task = bar.add_task(what, total=total)
-            yield lambda more: bar.advance(task, more)
+    elif screen().has_bars:
+        shown = _Shown(what, total)
+        with screen().show(shown.bar):
+            yield shown
     else:
         yield _Lines(what, total)
+
+
+class _Shown:
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.bar, self.began = what, Bar(total), time.monotonic()
+        self(0)
+
+    def __call__(self, more: int) -> None:
+        done, total = self.bar.done + more, self.bar.total
+        count = f"{done}/{total}"
+        seconds = (time.monotonic() - self.began) / max(done, 1) * (total - done)
+        left = f"{duration(seconds) if done else '?'} left"
+        self.bar.update(done, (f"{count}  {left}  {self.what}", f"{count}  {left}", count))
 
 
 class _Lines:

@@ -1,0 +1,110 @@
+"""The terminal: bars that are redrawn in place, and messages that scroll above them."""
+
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+_LEAST_BAR = 6
+_WIDEST_BAR = 40
+
+
+class Bar:
+    """One line: what is known, in the longest of its forms that fits, then a bar in the rest."""
+
+    def __init__(self, total: int, done: int = 0) -> None:
+        self.total, self.done = total, done
+        self.forms: Sequence[str] = (f"{done}/{total}",)
+
+    def update(self, done: int, forms: Sequence[str]) -> None:
+        """Show that so much is done, in one of these texts, the longest first."""
+        self.done, self.forms = done, forms
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        """Draw the line for the width that there is."""
+        forms, width = self.forms, options.max_width
+        text = next((form for form in forms if cell_len(form) <= width), forms[-1])
+        line = Table.grid(padding=(0, 1, 0, 0))
+        line.add_column(no_wrap=True, overflow="crop")
+        shown: list[Text | ProgressBar] = [Text(text)]
+        rest = min(width - cell_len(text) - 2, _WIDEST_BAR)
+        if rest >= _LEAST_BAR:
+            line.add_column(no_wrap=True)
+            shown.append(ProgressBar(total=self.total, completed=self.done, width=rest))
+        line.add_row(*shown)
+        yield line
+
+
+class Screen:
+    """All bars of a console in one live display, since two would draw over each other."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bars: list[Bar] = []
+
+    @property
+    def has_bars(self) -> bool:
+        """Whether lines can be redrawn here; in a pipe and on a dumb terminal they cannot."""
+        return self.console.is_terminal and not self.console.is_dumb_terminal
+
+    @contextmanager
+    def show(self, bar: Bar, *, stays: bool = False) -> Iterator[None]:
+        """Show a bar below those that are shown already; one that `stays` is left at the end."""
+        self._bars.append(bar)
+        try:
+            if len(self._bars) > 1:
+                yield
+            else:
+                with self._live(stays):
+                    yield
+        finally:
+            self._bars.remove(bar)
+
+    @contextmanager
+    def _live(self, stays: bool) -> Iterator[None]:
+        live = Live(
+            console=self.console,
+            get_renderable=lambda: Group(*self._bars),
+            refresh_per_second=4,
+            transient=not stays,
+        )
+        plain = (sys.stdout, sys.stderr)
+        with live:
+            # Lines of a log go the way of sys.stderr, which scrolls above the bars.
+            moved = [
+                (handler, handler.setStream(sys.stderr))
+                for handler in _stream_handlers()
+                if handler.stream in plain and sys.stderr not in plain
+            ]
+            try:
+                yield
+            finally:
+                for handler, stream in moved:
+                    handler.setStream(stream)
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds as 1:02:03."""
+    minutes, second = divmod(round(seconds), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02d}:{second:02d}"
+
+
+@cache
+def screen() -> Screen:
+    """The one of standard error."""
+    return Screen(Console(stderr=True))
+
+
+def _stream_handlers() -> list["logging.StreamHandler[Any]"]:
+    handlers = [*logging.getLogger().handlers, *logging.getLogger("attmask").handlers]
+    return [handler for handler in handlers if isinstance(handler, logging.StreamHandler)]
