@@ -106,7 +106,7 @@ def test_a_backbone_comes_from_a_run_or_from_one_of_its_checkpoints(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest = load_backbone(run).state_dict()
-    (folder,) = (run / "checkpoints").iterdir()
+    folder = max((run / "checkpoints").iterdir())
     monkeypatch.chdir(folder.parent)
     for path in (folder, str(folder), folder.name):
         loaded = load_backbone(path).state_dict()

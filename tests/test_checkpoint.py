@@ -8,6 +8,7 @@ import resource
 import shutil
 import signal
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,105 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="there is none from before; make room"):
         checkpoint.save(tmp_path / "file" / "checkpoints", made(1), keep=1)
+
+
+def save_many(folder: Path, numbers: range) -> None:
+    for number in numbers:
+        checkpoint.save(folder, made(number), keep=1)
+
+
+@pytest.mark.parametrize("writers", [1, 2])
+def test_a_reader_always_finds_a_whole_checkpoint_while_others_write_and_remove(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, writers: int
+) -> None:
+    checkpoint.save(tmp_path, made(0), keep=1)
+    fork = multiprocessing.get_context("fork")
+    processes = [
+        fork.Process(target=save_many, args=(tmp_path, range(1, 150))) for _ in range(writers)
+    ]
+    for process in processes:
+        process.start()
+    reads = 0
+    while any(process.is_alive() for process in processes) or reads < 300:
+        found = checkpoint.load_newest(tmp_path)
+        assert found is not None
+        assert same(found, made(found.step))
+        reads += 1
+    assert [process.exitcode for process in processes] == [0] * writers
+    assert caplog.messages == [], "none is called damaged"
+    assert steps(tmp_path) == ["step-00000149"]
+
+
+def test_a_checkpoint_that_was_removed_is_said_without_advice_to_delete(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"there is no checkpoint .*step-7; .*the folder of the run"
+    ):
+        checkpoint.load(tmp_path / "step-7")
+
+
+def test_nobody_is_told_to_delete_what_may_be_good(tmp_path: Path) -> None:
+    folder = checkpoint.save(tmp_path, made(1), keep=1)
+    (folder / "optimizer.safetensors").unlink()
+    for read in (lambda: checkpoint.load(folder), lambda: checkpoint.load_newest(tmp_path)):
+        with pytest.raises(UserError) as caught:
+            read()
+        assert "delete" not in str(caught.value)
+
+
+def test_a_checkpoint_that_the_disk_does_not_give_is_not_passed_over(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, made(1), keep=2)
+    folder = checkpoint.save(tmp_path, made(2), keep=2)
+    (folder / "weights.safetensors").unlink()
+    (folder / "weights.safetensors").mkdir()  # reading it is an error of the system
+    with pytest.raises(UserError, match=r"cannot read the checkpoint .*step-00000002: Is a dir"):
+        checkpoint.load_newest(tmp_path)
+
+
+def write_until_killed(folder: Path, begun: Path) -> None:
+    """Begin a checkpoint and never finish it."""
+
+    def wait(_: int) -> None:
+        begun.touch()
+        time.sleep(60)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", wait)
+        checkpoint.save(folder, made(5), keep=1)
+
+
+def test_an_unfinished_checkpoint_stays_as_long_as_its_writer_lives(tmp_path: Path) -> None:
+    folder, begun = tmp_path / "checkpoints", tmp_path / "begun"
+    writer = multiprocessing.get_context("fork").Process(
+        target=write_until_killed, args=(folder, begun)
+    )
+    writer.start()
+    while not begun.exists():
+        time.sleep(0.01)
+    checkpoint.save(folder, made(1), keep=1)
+    (part,) = folder.glob(".part-*")
+    assert (part / "weights.safetensors").is_file()
+    writer.kill()
+    writer.join()
+    checkpoint.save(folder, made(2), keep=1)
+    assert steps(folder) == ["step-00000002"]
+
+
+def test_an_unfinished_checkpoint_of_another_machine_stays_for_an_hour(tmp_path: Path) -> None:
+    for name, age in (("fresh", 60), ("old", 4000)):
+        part = tmp_path / f".part-00000004-17@{name}"
+        part.mkdir()
+        (part / "weights.safetensors").touch()
+        for path in (part / "weights.safetensors", part):
+            os.utime(path, (time.time() - age,) * 2)
+    checkpoint.save(tmp_path, made(5), keep=1)
+    assert steps(tmp_path) == [".part-00000004-17@fresh", "step-00000005"]
+
+
+def test_a_whole_newer_checkpoint_of_another_process_stays(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, made(9), keep=1)
+    checkpoint.save(tmp_path, made(6), keep=1)
+    assert steps(tmp_path) == ["step-00000006", "step-00000009"]
+    assert same(checkpoint.load_newest(tmp_path), made(9))
 
 
 def test_a_checkpoint_may_be_copied_elsewhere(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """The command line parses and prints: help, version, recipes, settings, and where a run goes."""
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -136,21 +138,63 @@ def test_a_terminal_without_the_letters_gets_question_marks(encoding: str) -> No
     assert b"\ntiny                    ? 2.50 " in process.stdout
 
 
-def test_without_out_a_run_goes_to_runs_by_data_and_recipe(
-    scenes: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def birds(scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of images in the directory that commands are run in."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "birds").symlink_to(scenes)
+    (tmp_path / "birds").mkdir()
+    for part in scenes.iterdir():
+        (tmp_path / "birds" / part.name).symlink_to(part)
+    return tmp_path / "birds"
+
+
+def test_without_out_a_run_goes_to_runs_by_data_recipe_and_changed_settings(
+    birds: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["pretrain", "birds", "--recipe", "tiny", "schedule.epochs=1", *SHORT]
     assert main(words) == 0
-    (run,) = (tmp_path / "runs").iterdir()
-    assert run.name == f"{scenes.name}-tiny"
+    (run,) = Path("runs").iterdir()
+    assert run == Path("runs/birds-tiny+epochs-1+batch_size-8"), "workers and threads do not count"
     assert capsys.readouterr().out == (
-        f"attmask: done, 6 steps; the backbone and all numbers are in runs/{run.name}\n"
+        f"attmask: done, 6 steps; the backbone and all numbers are in {run}\n"
     )
-    kept = {"config.yaml", "metrics.jsonl", "checkpoints"}
+    kept = {"config.yaml", "run.json", "metrics.jsonl", "checkpoints"}
     # No index where the images are so new that they may still be changing.
     assert {path.name for path in run.iterdir()} - {"index.npz"} == kept
+
+
+def test_resume_needs_the_run_alone_and_says_when_it_is_finished(
+    birds: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["pretrain", "birds", "--recipe", "tiny", "--out", "run", *SHORT]
+    process = start(*words, "schedule.epochs=40")
+    try:
+        deadline = time.monotonic() + 90
+        while not Path("run/metrics.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+    finally:
+        status, _, _ = finish(process)
+    assert status == 130
+    config = Path("run/config.yaml")
+    config.write_text(config.read_text().replace("epochs: 40", "epochs: 1"))  # not so long
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert main(["resume", "../run", "train.workers=1"]) == 0
+    assert capsys.readouterr().out.startswith("attmask: done, 6 steps; ")
+    assert main(["resume", "../run"]) == 0
+    assert capsys.readouterr().out == "attmask: ../run was finished already, 6 steps\n"
+    assert main(["resume", "../run", "seed=5"]) == 1
+    assert "../run goes on with its own settings (seed: 0 there, 5 asked)" in (
+        capsys.readouterr().err
+    )
+    birds.rename(birds.with_name("moved"))
+    assert main(["resume", "../run"]) == 1
+    line = capsys.readouterr().err
+    assert "are no longer in" in line
+    assert "use attmask resume ../run --data NEW" in line
+    assert main(["resume", "../run", "--data", "../moved"]) == 0
+    assert main(["resume", "../run"]) == 0, "it keeps the new place"
+    capsys.readouterr()
+    assert main(["resume", "nowhere"]) == 1
+    assert capsys.readouterr().err.startswith("attmask: nowhere holds no run; give a folder")

@@ -77,6 +77,17 @@ def test_another_seed_in_the_same_place_is_refused(
     assert (out / "run" / "config.yaml").read_bytes() == before
 
 
+def test_a_folder_with_other_things_is_refused_and_untouched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "holiday.jpg").write_bytes(b"precious")
+    assert main(["demo", "--out", str(tmp_path), *QUICK]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"attmask: {tmp_path} is not empty and holds no demo; choose another --out"
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "images", tmp_path / "images" / "holiday.jpg"]
+
+
 def test_a_demo_that_measures_nothing_is_refused_before_it_begins(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"monitor\.knn_every_epochs=0 .*; use 1"):
         Demo(tmp_path, overrides=["monitor.knn_every_epochs=0"])

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import math
+import re
 import resource
 from pathlib import Path
 
@@ -84,6 +85,35 @@ def test_a_spoilt_line_in_the_middle_is_named(tmp_path: Path) -> None:
         read_metrics(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("junk", "why"),
+    [
+        (b"spoilt", "not JSON"),
+        (b"\xff\xfe\x00", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[1, 2]", "no record with a step"),
+        (b"7", "no record with a step"),
+        (b'{"loss/total": 3.0}', "no record with a step"),
+        (b'{"step": "one"}', "no record with a step"),
+    ],
+)
+def test_junk_is_one_line_that_names_it_and_a_resumed_run_loses_nothing(
+    tmp_path: Path, junk: bytes, why: str
+) -> None:
+    spoilt = b'{"step": 0}\n' + junk + b'\n{"step": 2}\n'
+    (tmp_path / METRICS).write_bytes(spoilt)
+    with pytest.raises(UserError, match=rf"metrics\.jsonl has a line that is {why} ") as caught:
+        run_steps(tmp_path, 2, 4)
+    assert "line 2; take this line out" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / METRICS).read_bytes() == spoilt
+
+
+def test_an_empty_line_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / METRICS).write_bytes(b'{"step": 0}\n\n{"step": 1}\n')
+    assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1]
+
+
 def test_every_line_is_strict_json_even_when_a_number_is_not_finite(tmp_path: Path) -> None:
     with Monitor(tmp_path, QUIET, total_steps=1, console=pipe()) as monitor:
         monitor.log(step=0, loss=math.nan, norm=math.inf, lr=0.1)
@@ -140,6 +170,23 @@ def test_a_terminal_shows_a_bar_with_loss_speed_time_left_and_waiting(tmp_path: 
     for part in ("7/10", "loss 2.3457", "123.5 img/s", "0:00:00 left", "8% waiting for data"):
         assert part in shown(console)
     assert "k-NN 12 % [not markup]" in shown(console)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 120])
+def test_a_narrow_terminal_shows_count_loss_speed_and_time_left_on_one_line(
+    tmp_path: Path, width: int
+) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    with Monitor(tmp_path, QUIET, total_steps=60_000, start_step=4, console=console) as monitor:
+        monitor.progress(6, loss=2.5, images_per_second=120.0, waiting_share=0.1)
+        monitor.progress(1234, loss=2.345678, images_per_second=123.45, waiting_share=0.081)
+    last = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown(console)).rstrip().rpartition("\n")[2]
+    line = last.rpartition("\r")[2]
+    assert len(line) <= width
+    assert line.startswith("1234/60000 ")
+    if width >= 40:
+        loss, speed, left = r"2\.34\d+", r"123(\.\d)?( img)?/s", r"0:\d\d:\d\d"
+        assert re.search(rf"{loss} +{speed} +{left}", line), line
 
 
 def test_a_pipe_gets_a_plain_line_now_and_then(

@@ -1,5 +1,6 @@
 """A run's folder is begun once, taken up again, and never mixed with another run."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from attmask import checkpoint
+from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, from_yaml, override
 from attmask.data.source import Source
 from attmask.data.stores.files import Files
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
-from attmask.run import RunFolder
+from attmask.run import RunFolder, default_folder, origin_of, saved_config
 from tests.sources import of_files
 
 TINY = load_recipe("tiny")
@@ -87,6 +90,82 @@ def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is not empty and holds no run; choose another --out"):
         folder(tmp_path).take_up()
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["thesis.tex"]
+
+
+def test_deleted_settings_are_taken_from_the_checkpoint_and_written_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(tmp_path)
+    settings = tmp_path / "run" / "config.yaml"
+    settings.unlink()
+    assert saved_config(tmp_path / "run") == TINY
+    with pytest.raises(UserError, match=r"other settings \(seed: 0 there, 3 asked\)"):
+        folder(tmp_path, override(TINY, ["seed=3"])).take_up()
+    assert folder(tmp_path).take_up() is not None
+    assert "config.yaml is missing; its settings are taken from the checkpoint" in caplog.text
+    assert from_yaml(settings) == TINY
+
+
+def test_deleted_settings_of_an_older_run_are_named_with_the_way_to_make_them_again(
+    tmp_path: Path,
+) -> None:
+    made = Checkpoint(3, {"weights": {}}, {"images": 2, "fingerprint": "", "scaler": {}})
+    checkpoint.save(tmp_path / "run" / "checkpoints", made, keep=1)
+    with pytest.raises(UserError, match=r"config\.yaml is missing .*put it back, or make it again"):
+        folder(tmp_path).take_up()
+
+
+def test_a_disk_without_room_for_a_checkpoint_is_one_line_with_both_figures(
+    tmp_path: Path,
+) -> None:
+    new = folder(tmp_path / "not" / "yet")
+    new.check_room(1)
+    with pytest.raises(UserError) as caught:
+        new.check_room(10**17)
+    assert re.fullmatch(
+        r"a checkpoint takes 100000000\.0 GB, but the disk of .*run has [\d.]+ [GM]B free; "
+        r"make room or choose another --out",
+        str(caught.value),
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_the_images_are_is_kept_and_a_spoilt_note_is_one_line(tmp_path: Path) -> None:
+    begun = saved(tmp_path)
+    (tmp_path / "images").mkdir()
+    begun.keep_origin(tmp_path / "images")
+    assert origin_of(tmp_path / "run") == tmp_path / "images"
+    for junk in ("", "[]", "{}", '{"data": 3}'):
+        (tmp_path / "run" / "run.json").write_text(junk)
+        with pytest.raises(UserError, match=r"run\.json.* cannot be read; use .* --data DATA"):
+            origin_of(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ([], "birds-tiny"),
+        (["train.workers=3", "monitor.knn_k=5"], "birds-tiny"),
+        (["seed=0"], "birds-tiny"),
+        (["seed=3", "masking.strategy=hint"], "birds-tiny+seed-3+strategy-hint"),
+        (["masking.ratio=[0.2, 0.30]"], "birds-tiny+ratio-0.2,0.3"),
+    ],
+)
+def test_a_run_without_a_name_is_named_by_what_changes_its_result(
+    overrides: list[str], name: str
+) -> None:
+    config = override(TINY, overrides)
+    assert default_folder(Path("data/birds"), "tiny", TINY, config) == Path("runs") / name
+
+
+def test_long_names_stay_short_and_apart() -> None:
+    many = ["schedule.momentum=0.9123456789", "optim.betas=[0.9123456789,0.9123456789]"]
+    first, second = (
+        default_folder(Path("b" * 80), "tiny", TINY, override(TINY, [*many, f"optim.clip={clip}"]))
+        for clip in (1, 2)
+    )
+    assert first != second
+    assert len(first.name) < 120
 
 
 def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:

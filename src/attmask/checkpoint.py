@@ -232,7 +232,7 @@ def _host() -> str:
     """The machine and, of containers on one machine, the one that process numbers belong to."""
     numbers = ""
     with suppress(OSError):
-        numbers = "".join(filter(str.isdigit, os.readlink("/proc/self/ns/pid")))
+        numbers = "".join(filter(str.isdigit, str(Path("/proc/self/ns/pid").readlink())))
     return f"{socket.gethostname()}-{numbers}".replace("/", "_")
 
 

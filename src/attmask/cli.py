@@ -312,7 +312,9 @@ def _tell(outcome: "Outcome") -> int:
             "the same command goes on from there"
         )
         return INTERRUPTED
-    print(f"attmask: done, {outcome.steps} steps; the backbone and all numbers are in {outcome.run}")
+    print(
+        f"attmask: done, {outcome.steps} steps; the backbone and all numbers are in {outcome.run}"
+    )
     return 0
 
 

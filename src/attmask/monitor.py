@@ -83,7 +83,9 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
         raise UserError(f"cannot read {path}: {fault.strerror or fault}; mend the file") from fault
     # Not splitlines: a text may hold characters that Python takes for the end of a line.
     lines = whole_lines.split(b"\n") if whole_lines else []
-    return [_record(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    return [
+        _record(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()
+    ]
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from attmask.data.source import Images, everything
 from attmask.data.sources import DataConfig, open_images
 from attmask.errors import UserError
 from attmask.evaluation import online as module
+from attmask.evaluation import progress
 from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.pictures import Shown
 from attmask.evaluation.features import CachedCrops, extract
@@ -24,6 +25,7 @@ from attmask.evaluation.online import OnlineEvaluation
 from attmask.evaluation.quality import Quality
 from attmask.evaluation.subject import Subject
 from attmask.hardware import Precision
+from attmask.interrupt import StopRequestedError
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from attmask.monitor import MonitorConfig
 
@@ -39,6 +41,38 @@ def backbone() -> Backbone:
 
 def online(images: Images, monitor: MonitorConfig = MONITOR) -> OnlineEvaluation:
     return OnlineEvaluation(images, DATA, monitor, image_size=32)
+
+
+@pytest.mark.parametrize("after", [1, 3, 12])
+def test_it_stops_between_two_batches(
+    scenes: Path, backbone: Backbone, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    monkeypatch.setattr(module, "_BATCH", 4)
+    asked: list[bool] = []
+
+    def stopped() -> bool:
+        asked.append(len(asked) + 1 == after)
+        return asked[-1]
+
+    with pytest.raises(StopRequestedError):
+        online(open_images(scenes))(backbone, nullcontext, stopped)
+    assert len(asked) == after
+
+
+def test_its_progress_counts_every_image_once(
+    scenes: Path,
+    backbone: Backbone,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    measure = online(open_images(scenes))
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        measure(backbone, nullcontext)
+    counts = [line.split()[1::2] for line in caplog.messages if line.startswith("evaluating: ")]
+    assert len(counts) >= 4
+    assert counts[-1] == ["128", "128"], "20 queries, 48 in the bank, 20 objects, 20 in two views"
 
 
 def names(numbers: dict[str, float]) -> set[str]:

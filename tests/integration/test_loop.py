@@ -13,10 +13,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attmask import checkpoint
 from attmask.config import override
 from attmask.data.batch import Batch
 from attmask.data.sources import open_images
 from attmask.errors import UserError
+from attmask.interrupt import stopping
 from attmask.models.backbone import Backbone
 from attmask.monitor import Pace, read_metrics
 from attmask.recipe import load_recipe
@@ -45,6 +47,20 @@ class Watch:
             os.kill(os.getpid(), signal.SIGINT)
         self.seen.append(backbone)
         return {"watch/mask_token": float(backbone.mask_token.detach().sum())}
+
+
+class Batches(Watch):
+    """An evaluation of five batches, which stops between two of them when told to."""
+
+    def __call__(
+        self, backbone: Backbone, autocast: Autocast, stopped: Callable[[], bool]
+    ) -> dict[str, float]:
+        count = stopping(lambda _: None, stopped)
+        for batch in range(5):
+            if batch == 2 and len(self.seen) == self.interrupt_at:
+                os.kill(os.getpid(), signal.SIGTERM)
+            count(1)
+        return super().__call__(backbone, autocast, stopped)
 
 
 def records(run: Path) -> list[dict[str, float]]:
@@ -129,6 +145,58 @@ def test_a_run_interrupted_while_it_evaluates_keeps_the_numbers_and_asks_no_more
     assert trainer(scenes, tmp_path).train(Watch()).finished
     assert same_tensors(last_checkpoint(tmp_path), last_checkpoint(undisturbed))
     assert records(tmp_path) == records(undisturbed)
+
+
+@pytest.mark.parametrize("evaluation", [0, 1, 2])
+def test_an_evaluation_stops_between_batches_and_the_resumed_run_repeats_it(
+    scenes: Path, tmp_path: Path, undisturbed: Path, evaluation: int
+) -> None:
+    outcome = trainer(scenes, tmp_path).train(Batches(interrupt_at=evaluation))
+    assert outcome == Outcome(tmp_path, 6 * evaluation, 12, evaluated=False)
+    assert not outcome.finished
+    measured = [r["epoch"] for r in records(tmp_path) if "watch/mask_token" in r]
+    assert measured == list(range(evaluation)), "the one that was cut is not in the log"
+    again = trainer(scenes, tmp_path)
+    assert again.evaluation_missing()
+    assert again.train(Watch()).finished
+    assert same_tensors(last_checkpoint(tmp_path), last_checkpoint(undisturbed))
+    assert records(tmp_path) == records(undisturbed)
+
+
+def test_the_checkpoint_of_an_epoch_is_written_before_its_evaluation(
+    scenes: Path, tmp_path: Path
+) -> None:
+    saved: list[int] = []
+
+    def look(
+        backbone: Backbone, autocast: Autocast, stopped: Callable[[], bool]
+    ) -> dict[str, float]:
+        found = checkpoint.newest(tmp_path / "checkpoints")
+        saved.append(0 if found is None else checkpoint.load(found).step)
+        return {}
+
+    trainer(scenes, tmp_path).train(look)
+    assert saved == [0, 6, 12]
+
+
+def test_a_step_that_fails_in_its_update_is_not_saved(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(scenes, tmp_path, "checkpoint.every_minutes=0")
+    whole = made.distiller.update_teacher_
+
+    def fail(momentum: float) -> None:
+        if made.step == 3:
+            raise torch.OutOfMemoryError("no room for 2.5 GiB")
+        whole(momentum)
+
+    monkeypatch.setattr(made.distiller, "update_teacher_", fail)
+    with pytest.raises(UserError, match="out of memory with 8 images"):
+        made.train()
+    assert last_checkpoint(tmp_path).step == 3
+    made.step = 4
+    with pytest.raises(UserError, match="failed in its update, so it was not saved"):
+        made.save()
 
 
 def test_a_run_interrupted_in_its_last_step_is_finished_and_measured(

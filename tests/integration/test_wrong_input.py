@@ -93,6 +93,12 @@ def pretrain(capsys: pytest.CaptureFixture[str], data: Path, out: Path, *overrid
             "use train.batch_size=48 or less, or more images",
         ),
         (
+            "optim.betas=[1,1]",
+            "optim.betas: [1.0, 1.0] are no betas of AdamW: wanted 0 <= beta < 1, "
+            "e.g. [0.9, 0.999]",
+        ),
+        ("train.device=meta", "device meta holds no numbers and cannot train; use auto or cpu"),
+        (
             "train.device=cuda:99",
             "device cuda:99 was asked for, but it is not here; use auto or cpu",
         ),

@@ -87,6 +87,11 @@ def load_run(
     folder = path.absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
     is_step = folder.is_dir() and folder.parent == run / "checkpoints"
+    if checkpoint.newest(folder / "checkpoints") and not (folder / "config.yaml").exists():
+        raise UserError(
+            f"{path}/config.yaml is missing beside its checkpoints; put it back, or let "
+            f"`attmask resume {path}` write it again"
+        )
     if not (run / "config.yaml").is_file() or not (folder == run or is_step):
         raise UserError(f"{path} is no checkpoint; give {_KINDS}")
     config = from_yaml(run / "config.yaml")
