@@ -98,7 +98,7 @@ def test_two_bars_and_a_log_do_not_tear_each_other() -> None:
     assert "rich" not in type(before).__module__, "the log has its own stream again"
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00:00"), (3723, "1:02:03")])
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00:00"), (3723.0, "1:02:03")])
 def test_a_duration_is_hours_minutes_and_seconds(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 

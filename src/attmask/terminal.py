@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -16,6 +17,7 @@ from rich.text import Text
 
 _LEAST_BAR = 6
 _WIDEST_BAR = 40
+_SECONDS_BETWEEN_DRAWINGS = 0.1
 
 
 class Bar:
@@ -24,10 +26,13 @@ class Bar:
     def __init__(self, total: int, done: int = 0) -> None:
         self.total, self.done = total, done
         self.forms: Sequence[str] = (f"{done}/{total}",)
+        self.screen: Screen | None = None
 
     def update(self, done: int, forms: Sequence[str]) -> None:
         """Show that so much is done, in one of these texts, the longest first."""
         self.done, self.forms = done, forms
+        if self.screen is not None:
+            self.screen.redraw()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
         """Draw the line for the width that there is."""
@@ -50,6 +55,8 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self.console = console
         self._bars: list[Bar] = []
+        self._display: Live | None = None
+        self._drawn = 0.0
 
     @property
     def has_bars(self) -> bool:
@@ -60,25 +67,40 @@ class Screen:
     def show(self, bar: Bar, *, stays: bool = False) -> Iterator[None]:
         """Show a bar below those that are shown already; one that `stays` is left at the end."""
         self._bars.append(bar)
+        bar.screen = self
         try:
-            if len(self._bars) > 1:
+            if self._display is not None:
                 yield
-            else:
-                with self._live(stays):
-                    yield
+                return
+            with self._live(stays):
+                yield
         finally:
+            bar.screen = None
             self._bars.remove(bar)
+            self.redraw(at_once=True)
+
+    def redraw(self, *, at_once: bool = False) -> None:
+        """Draw the bars as they are now, unless that was done just before."""
+        now = time.monotonic()
+        if self._display is not None and (
+            at_once or now - self._drawn >= _SECONDS_BETWEEN_DRAWINGS
+        ):
+            self._drawn = now
+            self._display.refresh()
 
     @contextmanager
     def _live(self, stays: bool) -> Iterator[None]:
+        # No thread draws it: lines of two threads would come in any order.
         live = Live(
             console=self.console,
             get_renderable=lambda: Group(*self._bars),
-            refresh_per_second=4,
+            auto_refresh=False,
             transient=not stays,
         )
         plain = (sys.stdout, sys.stderr)
         with live:
+            self._display = live
+            self.redraw(at_once=True)
             # Lines of a log go the way of sys.stderr, which scrolls above the bars.
             moved = [
                 (handler, handler.setStream(sys.stderr))
@@ -88,6 +110,7 @@ class Screen:
             try:
                 yield
             finally:
+                self._display = None
                 for handler, stream in moved:
                     handler.setStream(stream)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from attmask.cli import main
+from attmask.evaluation import online
 from attmask.monitor import read_metrics
 from tests.runs import SHORT, Forked, finish, last_checkpoint, same_tensors, start
 
@@ -104,6 +105,47 @@ def test_a_killed_process_goes_on_from_its_last_checkpoint(
     assert process.finish()[0] == -signal.SIGKILL
     assert 4 <= last_checkpoint(run).step < STEPS
     assert main(words) == 0
+    assert_same_run(run, undisturbed)
+
+
+@pytest.mark.parametrize(("victim", "delay"), [(0, 0.0), (1, 0.02), (0, 0.05)])
+def test_a_worker_killed_for_memory_is_one_line_and_the_last_step_is_saved(
+    scenes: Path, tmp_path: Path, undisturbed: Path, victim: int, delay: float
+) -> None:
+    run = tmp_path / "run"
+    process = Forked(tmp_path / "said", *command(scenes, run, "train.workers=2"))
+    wait_for_steps(process, run, 3)
+    time.sleep(delay)
+    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(workers[victim]), signal.SIGKILL)  # as the system does when memory runs out
+    status, said = process.finish()
+    assert (status, "Traceback" in said) == (1, False), said
+    line = said.splitlines()[-1]
+    assert line.startswith("attmask: a worker process was ended by signal Killed")
+    assert "most likely ran out of memory: use fewer train.workers (2 now)" in line
+    reached = last_checkpoint(run).step
+    assert reached == sum("loss/total" in record for record in logged(run)), "no step is lost"
+    assert main(command(scenes, run)) == 0
+    assert_same_run(run, undisturbed)
+
+
+def test_a_stop_in_an_evaluation_comes_soon_and_the_resumed_run_measures_once(
+    scenes: Path, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    monkeypatch.setattr(online, "_BATCH", 1)  # as slow as with many images
+    process = Forked(tmp_path / "said", *command(scenes, run))
+    monkeypatch.undo()
+    deadline = time.monotonic() + 90
+    while not (run / "checkpoints" / "step-00000030").exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGTERM)
+    status, said = process.finish()
+    assert (status, "Traceback" in said) == (130, False), said
+    assert last_checkpoint(run).step == 30
+    assert "epoch 5: the evaluation was stopped; a resumed run repeats it" in said
+    assert [r["epoch"] for r in logged(run) if "knn/top1" in r] == [0]
+    assert main(command(scenes, run)) == 0
     assert_same_run(run, undisturbed)
 
 
