@@ -252,8 +252,12 @@ class Trainer:
 
     def check_room(self) -> None:
         """Refuse to train where the first checkpoint would not fit on the disk."""
+        self.folder.check_room(self.checkpoint_bytes())
+
+    def checkpoint_bytes(self) -> int:
+        """The size of a checkpoint: the weights of both networks and the optimiser's moments."""
         weights = sum(t.numel() * t.element_size() for t in self.distiller.state_dict().values())
-        self.folder.check_room(weights + moment_bytes(self.distiller.student))
+        return weights + moment_bytes(self.distiller.student)
 
     def train(self, evaluate: Evaluate | None = None) -> Outcome:
         """Train to the end, or until told to stop; either way the last step is saved."""

@@ -1,3 +1,5 @@
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from attmask.evaluation.features import (
     extract_cached,
     frozen,
     normalise,
+    read_in_order,
     spread_evenly,
 )
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
@@ -52,6 +55,22 @@ def write_images(root: Path, counts: dict[str, int]) -> Source:
             pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(root / name / f"{i:02}.png")
     return open_images(root).train
+
+
+def die(index: int) -> tuple[Tensor]:
+    """End the process at the fifth image, as the system does when memory runs out."""
+    if index == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return (torch.tensor(index),)
+
+
+def test_a_killed_reader_is_one_line_that_names_memory() -> None:
+    with pytest.raises(UserError) as caught:
+        list(read_in_order(die, range(40), batch_size=2, workers=2))
+    assert str(caught.value) == (
+        "a worker process was ended by signal Killed; the machine most likely ran out of memory: "
+        "use fewer workers (2 now)"
+    )
 
 
 @settings(max_examples=40, deadline=None)

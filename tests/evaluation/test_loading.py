@@ -86,6 +86,13 @@ def test_what_a_run_does_not_have_is_no_checkpoint(run: Path, name: str, which: 
         load_subject(f"{run / name}{which}")
 
 
+def test_a_run_without_its_settings_is_told_apart_from_no_run(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").unlink()
+    with pytest.raises(UserError, match=r"config\.yaml is missing beside its .*attmask resume"):
+        load_subject(tmp_path / "run")
+
+
 def test_a_file_of_weights_is_somebody_elses_backbone(tmp_path: Path) -> None:
     vit = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=64)
     save_file(vit.state_dict(), tmp_path / "theirs.safetensors")

@@ -249,6 +249,27 @@ def test_checkpoints_are_written_on_the_way_and_few_are_kept(scenes: Path, tmp_p
     assert kept == ["step-00000010", "step-00000011", "step-00000012"]
 
 
+def test_the_size_of_a_checkpoint_is_known_before_the_first_step(
+    scenes: Path, tmp_path: Path
+) -> None:
+    made = trainer(scenes, tmp_path, "schedule.epochs=1")
+    foreseen = made.checkpoint_bytes()
+    made.train()
+    (folder,) = (tmp_path / "checkpoints").iterdir()
+    written = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    assert foreseen == pytest.approx(written, rel=0.02), "names and counts of steps come on top"
+
+
+def test_a_full_disk_is_said_before_any_training(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(scenes, tmp_path)
+    monkeypatch.setattr(made, "checkpoint_bytes", lambda: 10**17)
+    with pytest.raises(UserError, match="a checkpoint takes 100000000.0 GB, but the disk of"):
+        made.train(Watch())
+    assert records(tmp_path) == []
+
+
 def test_workers_may_change_in_between_and_the_end_is_the_same_to_the_bit(
     scenes: Path, tmp_path: Path, undisturbed: Path
 ) -> None:
