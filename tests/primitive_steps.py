@@ -18,10 +18,11 @@ from attmask.audit.memory import peak_bytes
 from attmask.config import override
 from attmask.data.views import Views
 from attmask.hardware import Precision
+from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.recipe import load_recipe
 from attmask.schedules import Schedules
-from attmask.train import build_distiller, train_step
+from attmask.train import train_step
 
 SETTINGS = ("views.global_size=64", "backbone.drop_path=0", "schedule.epochs=4")
 

@@ -244,9 +244,9 @@ def test_a_checkpoint_that_was_removed_is_said_without_advice_to_delete(tmp_path
 def test_nobody_is_told_to_remove_what_may_be_good(tmp_path: Path) -> None:
     folder = checkpoint.save(tmp_path, made(1), keep=1)
     (folder / "optimizer.safetensors").unlink()
-    for read in (lambda: checkpoint.load(folder), lambda: checkpoint.load_newest(tmp_path)):
+    for read, place in ((checkpoint.load, folder), (checkpoint.load_newest, tmp_path)):
         with pytest.raises(UserError) as caught:
-            read()
+            read(place)
         assert "delete" not in str(caught.value)
 
 

@@ -136,7 +136,15 @@ def run_on_a_terminal(width: int, *words: str | Path) -> list[str]:
 def test_a_run_on_a_real_terminal_ends_with_whole_lines(
     scenes: Path, tmp_path: Path, width: int
 ) -> None:
-    words = ["pretrain", scenes, "--recipe", "tiny", "--out", tmp_path / "run", *SHORT]
+    words: list[str | Path] = [
+        "pretrain",
+        scenes,
+        "--recipe",
+        "tiny",
+        "--out",
+        tmp_path / "run",
+        *SHORT,
+    ]
     lines = run_on_a_terminal(width, *words, "schedule.epochs=1", "monitor.log_every_steps=1")
     bars = [line for line in lines if re.match(r"\d+/\d+ ", line)]
     assert len(bars) == 1, lines

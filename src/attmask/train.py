@@ -256,8 +256,8 @@ class Trainer:
 
     def checkpoint_bytes(self) -> int:
         """The size of a checkpoint: the weights of both networks and the optimiser's moments."""
-        weights = sum(t.numel() * t.element_size() for t in self.distiller.state_dict().values())
-        return weights + moment_bytes(self.distiller.student)
+        weights = sum(tensor.nbytes for tensor in self.distiller.state_dict().values())
+        return int(weights) + moment_bytes(self.distiller.student)
 
     def train(self, evaluate: Evaluate | None = None) -> Outcome:
         """Train to the end, or until told to stop; either way the last step is saved."""

@@ -68,8 +68,7 @@ def test_mirrored_and_cropped_copies_leak_from_train_into_val(tmp_path: Path) ->
     write(tmp_path / "val" / "a.png", mirrored)
     write(tmp_path / "val" / "b.png", both)
     write(tmp_path / "val" / "c.png", natural(9))
-    found = inspect_images(tmp_path, workers=0, measure=False).leakage
-    assert found is not None
+    found = inspect_images(tmp_path, workers=0, measure=False).leakage["val in train"]
     val, train = tmp_path / "val", tmp_path / "train"
     assert found.near == (
         Leak(str(val / "a.png"), str(train / "3.png"), "mirrored"),

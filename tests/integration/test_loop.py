@@ -265,7 +265,7 @@ def test_a_full_disk_is_said_before_any_training(
 ) -> None:
     made = trainer(scenes, tmp_path)
     monkeypatch.setattr(made, "checkpoint_bytes", lambda: 10**17)
-    with pytest.raises(UserError, match="a checkpoint takes 100000000.0 GB, but the disk of"):
+    with pytest.raises(UserError, match=r"a checkpoint takes 100000000\.0 GB, but the disk of"):
         made.train(Watch())
     assert records(tmp_path) == []
 

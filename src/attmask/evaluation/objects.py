@@ -1,6 +1,5 @@
 """Where the object is known: does attention fall on it, and how much of it does a mask hide?"""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
