@@ -33,14 +33,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from attmask.config import override
 from attmask.data.views import Views
-from attmask.distill import patch_weights
 from attmask.hardware import Format, Precision
-from attmask.losses import cls_loss, patch_loss
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer, clip_each_parameter_
 from attmask.recipe import load_recipe
 from attmask.schedules import Schedules
-from attmask.train import train_step
+from attmask.step import train_step
 from benchmarks.multiplies import seconds_of_products
 from benchmarks.peers.textbook import TextbookStep
 
@@ -87,7 +85,6 @@ class Ours:
     def phases(self, precision: Precision, number: int) -> dict[str, float]:
         """CPU seconds of each part of one step, in the order of `train_step`."""
         d, now = self.distiller, self.schedules.at(STEPS_BEFORE + number)
-        whole, local = self.inputs.whole, self.inputs.local
         seconds: dict[str, float] = {}
         began = time.process_time()
 
@@ -96,40 +93,22 @@ class Ours:
             seconds[name] = time.process_time() - began
             began = time.process_time()
 
-        views = len(whole) + len(local)
-        with precision.autocast(), torch.no_grad():
-            seen = d.teacher.backbone(whole.flatten(0, 1))
-            lap("teacher")
-            mask = d._mask(seen.attention, whole, now, 0)
-            lap("mask")
-            patches = d._patch_targets(seen.patches, mask, now.patch_temperature)
-            cls = d._cls_targets(seen.cls, now.cls_temperature).unflatten(0, (2, -1))
-            lap("teacher's head")
+        views = Views(self.inputs.whole, self.inputs.local)
         with precision.autocast():
-            keep = d._drop_path(whole, now, 0, 0)
-            guess = d.student.backbone.select(whole.flatten(0, 1), mask, mask, keep)
-            lap("student, global")
-            scores, patch_scores = d.student.score(guess.cls, guess.patches)
-            weights = patch_weights(mask, torch.float32)
-            loss = cls_loss(scores.unflatten(0, (2, -1)), cls, 0.1, views=views)
-            loss = loss + patch_loss(patch_scores, patches, weights, 0.1)
-            lap("student's head and loss")
-        loss.backward()
-        lap("backward, global")
-        with precision.autocast():
-            keep = d._drop_path(local, now, 0, 2)
-            near = d.student.backbone.select(local.flatten(0, 1), keep=keep)
-            small = d.student.head(near.cls).unflatten(0, (len(local), -1))
-            loss = cls_loss(small, cls, 0.1, first_view=2, views=views)
-            lap("student, local")
-        loss.backward()
-        lap("backward, local")
+            targets = d.targets(views, now)
+        lap("teacher, mask and targets")
+        for loss, crops in zip(
+            precision.cast(d.loss_parts(views, targets, now)), ("local", "global"), strict=True
+        ):
+            lap(f"student and loss, {crops}")
+            loss.total.backward()
+            lap(f"backward, {crops}")
         clip_each_parameter_(d.student.parameters(), 3.0)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         lap("clipping and optimiser")
         d.update_teacher_(now.momentum)
-        d.update_centres_()
+        d.update_centres_([targets.mean_logits])
         lap("moving averages")
         return seconds
 

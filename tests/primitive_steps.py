@@ -22,7 +22,7 @@ from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.recipe import load_recipe
 from attmask.schedules import Schedules
-from attmask.train import train_step
+from attmask.step import train_step
 
 SETTINGS = ("views.global_size=64", "backbone.drop_path=0", "schedule.epochs=4")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attmask.models.backbone import BackboneConfig, build_backbone
 from attmask.models.heads import HeadConfig
-from attmask.models.network import Network
+from attmask.models.network import Student
 
 GOLDEN = Path(__file__).parent / "golden"
 BACKBONE = BackboneConfig(
@@ -51,9 +51,9 @@ def weights(name: str, prefix: str = "w.") -> dict[str, Tensor]:
     }
 
 
-def reference_network() -> Network:
+def reference_network() -> Student:
     """A network of the reference's sizes with its weights of `network.npz`."""
     backbone = build_backbone(BACKBONE, image_size=IMAGE_SIZE, channels=3)
-    network = Network(backbone, HEAD)
+    network = Student(backbone, HEAD)
     network.load_state_dict(weights("network"))
     return network

@@ -6,13 +6,13 @@ from pathlib import Path
 import torch
 
 from attmask import distributed
-from attmask.losses import balance
+from attmask.losses import sinkhorn
 
 # Two real processes; each asserts what it must see and says which one it was.
 WORKER = """
 import sys, torch, torch.distributed as dist
 from attmask import distributed
-from attmask.losses import Centre, balance
+from attmask.losses import Centre, sinkhorn
 
 rank, store = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
@@ -27,14 +27,13 @@ assert tensor.tolist() == [1.5, 15.0]
 scores = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
 mine = scores[:6] if rank == 0 else scores[6:]
 centre = Centre(6, 0.9)
-centre.observe(mine.mean(0))
-centre.update_()
+centre.update_([mine.mean(0)])
 torch.testing.assert_close(centre.value, 0.1 * scores.mean(0))
 
 uneven = scores[:0] if rank == 0 else scores  # a process without a masked patch
 together = distributed.logsumexp_over_rows(uneven)
 torch.testing.assert_close(together, scores.logsumexp(0))
-target = balance(mine, 0.1)
+target = sinkhorn(mine, 0.1)
 torch.save(target, f"{store}.{rank}")
 dist.barrier()
 dist.destroy_process_group()
@@ -71,4 +70,4 @@ def test_means_centres_and_balanced_targets_of_two_processes_are_those_of_the_wh
     assert [worker.returncode for worker in workers] == [0, 0], "\n".join(said)
     targets = torch.cat([torch.load(f"{store}.{rank}") for rank in range(2)])
     scores = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(targets, balance(scores, 0.1))
+    torch.testing.assert_close(targets, sinkhorn(scores, 0.1))

@@ -1,7 +1,6 @@
 import zlib
 
 import numpy as np
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +25,7 @@ def by_hand(purpose: str, *counters: int) -> float:
 @given(purpose=st.text(max_size=8), counters=COUNTERS)
 def test_a_draw_is_the_hash_of_its_counters(purpose: str, counters: list[int]) -> None:
     drawn = uniform(purpose, *counters)
-    assert drawn.dtype == torch.float64
+    assert drawn.dtype == np.float64
     assert drawn.item() == by_hand(purpose, *counters)
 
 
@@ -43,13 +42,13 @@ def test_draws_are_at_least_zero_and_below_one(counters: list[int]) -> None:
 
 @given(seed=COUNTER, images=st.lists(COUNTER, min_size=1, max_size=6), view=COUNTER)
 def test_a_draw_does_not_depend_on_its_neighbours(seed: int, images: list[int], view: int) -> None:
-    together = uniform("mask", seed, torch.tensor(images), view)
+    together = uniform("mask", seed, np.array(images), view)
     alone = [uniform("mask", seed, image, view).item() for image in images]
     assert together.tolist() == alone
 
 
 def test_counters_broadcast() -> None:
-    rows, columns = torch.arange(3)[:, None], torch.arange(4)
+    rows, columns = np.arange(3)[:, None], np.arange(4)
     drawn = uniform("grid", 1, rows, columns)
     assert drawn.shape == (3, 4)
     assert drawn[2, 3] == uniform("grid", 1, 2, 3)
@@ -71,28 +70,28 @@ def test_every_counter_and_the_purpose_and_their_order_matter() -> None:
 
 
 def test_a_hundred_thousand_draws_are_all_different() -> None:
-    drawn = uniform("many", torch.arange(100)[:, None], torch.arange(1000))
-    assert drawn.unique().numel() == 100_000
+    drawn = np.unique(uniform("many", np.arange(100)[:, None], np.arange(1000)))
+    assert drawn.size == 100_000
 
 
 def test_draws_are_uniform_along_every_counter() -> None:
     count = 20_000
-    index = torch.arange(count)
+    index = np.arange(count)
     for drawn in (uniform("u", index, 0, 0), uniform("u", 0, index, 0), uniform("u", 0, 0, index)):
         ranks = np.arange(1, count + 1) / count
-        distance = np.abs(np.sort(drawn.numpy()) - ranks).max()
+        distance = np.abs(np.sort(drawn) - ranks).max()
         assert distance < 1.95 / np.sqrt(count)  # Kolmogorov-Smirnov, one in a thousand
 
 
 def test_neighbouring_counters_and_purposes_are_independent() -> None:
     count = 20_000
-    index = torch.arange(count)
-    first = uniform("u", 5, index, 0).numpy()
+    index = np.arange(count)
+    first = uniform("u", 5, index, 0)
     others = {
         "the next draw": np.roll(first, 1),
-        "another seed": uniform("u", 6, index, 0).numpy(),
-        "another view": uniform("u", 5, index, 1).numpy(),
-        "another purpose": uniform("v", 5, index, 0).numpy(),
+        "another seed": uniform("u", 6, index, 0),
+        "another view": uniform("u", 5, index, 1),
+        "another purpose": uniform("v", 5, index, 0),
     }
     for name, other in others.items():
         assert abs(np.corrcoef(first, other)[0, 1]) < 4 / np.sqrt(count), name

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 import pytest
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from attmask.config import PretrainConfig, override
@@ -14,14 +14,15 @@ from attmask.data.views import Views
 from attmask.distill import Distiller, Losses
 from attmask.hardware import Precision
 from attmask.losses import LossConfig
+from attmask.mask import Mask
 from attmask.masking import Draws, Grid, High, Masker
 from attmask.models.backbone import build_backbone
-from attmask.models.network import Network
+from attmask.models.network import Student
 from attmask.networks import build_distiller
 from attmask.optim import OptimConfig, build_optimizer
 from attmask.recipe import load_recipe
 from attmask.schedules import Now, ScheduleConfig, Schedules
-from attmask.train import train_step
+from attmask.step import train_step
 from tests.reference import BACKBONE, HEAD, IMAGE_SIZE, arrays, our_name, tensors, weights
 from tests.runs import SHORT
 
@@ -40,11 +41,10 @@ class HighNoted:
     masks: list[Tensor] = field(default_factory=list)
     ratio_per: ClassVar[Literal["step", "view"]] = "step"
 
-    def __call__(
-        self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
-    ) -> Bool[Tensor, "B N"]:
-        self.masks.append(High()(attention, grid, draws))
-        return self.masks[-1]
+    def __call__(self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws) -> Mask:
+        mask = High()(attention, grid, draws)
+        self.masks.append(mask.hidden)
+        return mask
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def trajectory() -> Trajectory:
 def run_trajectory(precision: Precision, backend: str | None = None) -> Trajectory:
     """The reference's six steps in any number format, compiled if a backend is given."""
     golden = tensors("trajectory")
-    network = Network(build_backbone(BACKBONE, image_size=IMAGE_SIZE, channels=3), HEAD)
+    network = Student(build_backbone(BACKBONE, image_size=IMAGE_SIZE, channels=3), HEAD)
     network.load_state_dict(weights("trajectory"))
     ratio = float(golden["ratio"])
     noted = HighNoted()
@@ -98,7 +98,8 @@ def run_trajectory(precision: Precision, backend: str | None = None) -> Trajecto
         rates.append(schedules.at(step))
         views = Views(golden[f"global_{step}"], golden[f"local_{step}"])
         clip = float(golden["clip"])
-        losses += train_step(distiller, optimizer, views, rates[-1], precision, clip=clip)
+        report = train_step(distiller, optimizer, views, rates[-1], precision, clip=clip)
+        losses += report.losses
         masks.append(torch.cat(noted.masks))
     return Trajectory(distiller, losses, rates, masks, norms)
 
@@ -318,7 +319,7 @@ def test_half_precision_steps_run_on_a_cpu_and_stay_near(half: Precision) -> Non
         optimizer = build_optimizer(distiller.student, TINY.optim)
         now = Schedules(TINY.schedule, steps_per_epoch=2, batch_size=8).at(2)
         before = [p.clone() for p in distiller.student.parameters()]
-        (losses,) = train_step(distiller, optimizer, noise(4), now, precision, clip=3.0)
+        (losses,) = train_step(distiller, optimizer, noise(4), now, precision, clip=3.0).losses
         assert all(p.dtype == torch.float32 for p in distiller.parameters())
         moved = zip(distiller.student.parameters(), before, strict=True)
         assert sum(not torch.equal(p, was) for p, was in moved) > 0.9 * len(before)

@@ -1,217 +1,201 @@
-"""The method: the teacher's attention decides what the student must guess."""
+"""The method: the teacher's attention decides what the student must predict."""
 
-import copy
-import functools
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
-from attmask.losses import Centre, LossConfig, balance, cls_loss, patch_loss, sharpen
+from attmask.data.views import GLOBAL_VIEWS, Views
+from attmask.host import to_device
+from attmask.losses import Centre, LossConfig, cls_loss, patch_loss, sharpen, sinkhorn
+from attmask.mask import Mask
 from attmask.masking import Masker
 from attmask.models.backbone import drop_path_rates
 from attmask.models.blocks import drop_path
-from attmask.models.network import Network
+from attmask.models.network import Student, Teacher
 from attmask.schedules import Now
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What a step minimises, and what tells whether it goes well."""
+    """What a step minimises: the total and, for the log, its terms."""
 
     total: Float[Tensor, ""]
     cls: Float[Tensor, ""]
     patch: Float[Tensor, ""]
-    hidden: Float[Tensor, ""]  # share of all patches
-    teacher_entropy: Float[Tensor, ""]  # of one [CLS] target; ln K is uniform
-    prototypes_used: Float[Tensor, ""]  # exp of the entropy of the mean target; 1 is collapse
 
-    def joined(self, other: "Losses") -> "Losses":
-        """The sum of two shares."""
-        return Losses(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+    @classmethod
+    def sum(cls, parts: "Sequence[Losses]") -> "Losses":
+        """The loss of which these are the parts."""
+        total, of_cls, of_patch = (
+            torch.stack([getattr(part, name) for part in parts]).sum()
+            for name in ("total", "cls", "patch")
+        )
+        return cls(total, of_cls, of_patch)
 
-    def detached(self) -> "Losses":
+    def detach(self) -> "Losses":
         """The numbers alone."""
-        return replace(self, total=self.total.detach())
+        return Losses(self.total.detach(), self.cls.detach(), self.patch.detach())
+
+
+@dataclass(frozen=True)
+class MeanLogits:
+    """The teacher's mean logits, which the centres move towards; None where none needs them."""
+
+    cls: Float[Tensor, "K"] | None
+    patches: Float[Tensor, "K"] | None
 
 
 @dataclass(frozen=True)
 class Targets:
-    """What the teacher sees in whole crops: probabilities for each `[CLS]` and masked patch."""
+    """What the teacher sees in global crops: probabilities for each `[CLS]` and hidden patch."""
 
     cls: Float[Tensor, "2 B K"]
     patches: Float[Tensor, "M K"]
-    mask: Bool[Tensor, "crops N"]
+    mask: Mask
+    mean_logits: MeanLogits
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What tells whether a step goes well."""
+
+    hidden: float
+    """The share of all patches."""
+    teacher_entropy: Float[Tensor, ""]
+    """Of one `[CLS]` target; ln K is uniform."""
+    prototypes_used: Float[Tensor, ""]
+    """The exponential of the entropy of the mean target; 1 is collapse."""
+
+    @classmethod
+    def of(cls, targets: Targets) -> "Diagnostics":
+        """Read off the targets of a batch."""
+        return cls(
+            hidden=targets.mask.total / targets.mask.hidden.numel(),
+            teacher_entropy=_entropy(targets.cls).mean(),
+            prototypes_used=_entropy(targets.cls.mean((0, 1))).exp(),
+        )
 
 
 class Distiller(nn.Module):
     """A student that learns from its own moving average."""
 
     def __init__(
-        self, student: Network, masker: Masker, loss: LossConfig, *, drop_path: float, seed: int
+        self, student: Student, masker: Masker, loss: LossConfig, *, drop_path: float, seed: int
     ) -> None:
         super().__init__()
         self.student = student
-        self.teacher = copy.deepcopy(student).requires_grad_(False)
+        self.teacher = Teacher.of(student)
         self.masker = masker
         self.loss = loss
         self.seed = seed
-        self.drop_path = drop_path
+        self.drop_path_rates = drop_path_rates(student.backbone, drop_path)
         prototypes = student.head.last_layer.out_features
         self.cls_centre = Centre(prototypes, loss.centre_momentum)
         self.patch_centre = Centre(prototypes, loss.centre_momentum)
 
-    def forward(
-        self,
-        whole: Float[Tensor, "2 B C H W"],
-        local: Float[Tensor, "L B C h w"],
-        now: Now,
-        first_image: int = 0,
-    ) -> Losses:
-        """The teacher sees whole crops; its attention picks what the student must guess.
+    def forward(self, views: Views, now: Now) -> Losses:
+        """The whole loss of a batch."""
+        return Losses.sum(list(self.loss_parts(views, self.targets(views, now), now)))
 
-        `first_image` is the place of the first image in the step's batch: masks and drop path
-        are drawn for each image by its place, so that micro-batches see what the batch would.
-        """
-        first, *rest = self.shares(whole, local, now, first_image)
-        return functools.reduce(Losses.joined, rest, first)
+    @torch.no_grad()
+    def targets(self, views: Views, now: Now) -> Targets:
+        """The teacher's pass: a mask from its attention, then centred or balanced logits."""
+        grid = self.teacher.backbone.grid(*views.globals.shape[-2:])
 
-    def shares(
-        self,
-        whole: Float[Tensor, "2 B C H W"],
-        local: Float[Tensor, "L B C h w"],
-        now: Now,
-        first_image: int = 0,
-    ) -> Iterator[Losses]:
-        """The loss in two shares, of whole and of local crops, whose sum `forward` gives.
+        def choose(attention: Float[Tensor, "crops N"]) -> Mask:
+            each = (
+                self.masker.mask(
+                    of_view, grid, step=now.step, first_image=views.first_image, view=view
+                )
+                for view, of_view in enumerate(attention.chunk(GLOBAL_VIEWS))
+            )
+            return Mask.join(list(each))
 
-        They meet in the teacher's targets alone. Who takes the gradient of one before the other
-        is asked for holds the activations of one at a time.
-        """
-        with torch.no_grad():
-            target = self._look(whole, now, first_image)
-        views = len(whole) + len(local)
-        yield self._from_whole(whole, target, now, first_image, views)
-        if len(local):
-            yield self._from_local(local, target, now, first_image, views)
-
-    def _from_whole(
-        self,
-        whole: Float[Tensor, "2 B C H W"],
-        target: Targets,
-        now: Now,
-        first_image: int,
-        views: int,
-    ) -> Losses:
-        """What the student guesses of masked crops."""
-        wanted = target.mask if self.loss.patch_weight > 0 else None
-        keep = self._drop_path(whole, now, first_image, first_view=0)
-        guess = self.student.backbone.select(whole.flatten(0, 1), target.mask, wanted, keep)
-        cls_scores, patch_scores = self.student.score(guess.cls, guess.patches)
-        temperature = self.loss.student_temperature
-        seen = cls_scores.unflatten(0, (2, -1))
-        cls_part = cls_loss(seen, target.cls, temperature, views=views)
-        weights = patch_weights(target.mask, cls_part.dtype)
-        weight = weights if wanted is not None else weights[:0]
-        patch_part = patch_loss(patch_scores, target.patches, weight, temperature)
-        return Losses(
-            total=cls_part + self.loss.patch_weight * patch_part,
-            cls=cls_part.detach(),
-            patch=patch_part.detach(),
-            hidden=target.mask.float().mean(),
-            teacher_entropy=_entropy(target.cls).mean(),
-            prototypes_used=_entropy(target.cls.mean((0, 1))).exp(),
+        by_mean = self.loss.centring == "mean"
+        reads_patches = self.loss.patch_weight > 0
+        seen = self.teacher(
+            views.globals.flatten(0, 1),
+            choose,
+            read_patches=reads_patches,
+            patch_mean=by_mean and reads_patches,
+        )
+        if by_mean:
+            cls = sharpen(seen.cls, self.cls_centre.value, now.cls_temperature)
+            patches = sharpen(seen.patches, self.patch_centre.value, now.patch_temperature)
+        else:
+            cls = sinkhorn(seen.cls, now.cls_temperature)
+            patches = sinkhorn(seen.patches, now.patch_temperature)
+        return Targets(
+            cls=cls.unflatten(0, (GLOBAL_VIEWS, -1)),
+            patches=patches,
+            mask=seen.mask,
+            mean_logits=MeanLogits(seen.cls.mean(0) if by_mean else None, seen.patch_mean),
         )
 
-    def _from_local(
-        self,
-        local: Float[Tensor, "L B C h w"],
-        target: Targets,
-        now: Now,
-        first_image: int,
-        views: int,
-    ) -> Losses:
-        """What the student sees in small crops, against the teacher's whole ones."""
-        first_view = views - len(local)
-        keep = self._drop_path(local, now, first_image, first_view)
-        cls = self.student.backbone.select(local.flatten(0, 1), keep=keep).cls
-        scores = self.student.head(cls).unflatten(0, (len(local), -1))
-        temperature = self.loss.student_temperature
-        part = cls_loss(scores, target.cls, temperature, first_view=first_view, views=views)
-        none = torch.zeros_like(part.detach())
-        return Losses(part, part.detach(), none, none, none, none)
+    def loss_parts(self, views: Views, targets: Targets, now: Now) -> Iterator[Losses]:
+        """The loss in two parts, of local and of global crops, whose sum is the loss.
 
-    def _look(self, whole: Float[Tensor, "2 B C H W"], now: Now, first_image: int) -> Targets:
-        """The teacher's pass: masks from its attention, targets, and what the centres need.
-
-        The patch centre is the mean of the scores of *all* patches; the last layer is linear,
-        so it is the last layer of the mean, and only masked patches go through it.
+        They meet in the teacher's targets alone, so whoever takes the gradient of one before the
+        other is asked for holds the activations of one at a time. Global crops come last: only
+        they reach every parameter.
         """
-        teacher, crops = self.teacher, whole.flatten(0, 1)
-        if self.loss.patch_weight > 0:
-            seen = teacher.backbone(crops)
-            mask = self._mask(seen.attention, whole, now, first_image)
-            patches = self._patch_targets(seen.patches, mask, now.patch_temperature)
-        else:
-            seen = teacher.backbone.summary(crops)
-            mask = self._mask(seen.attention, whole, now, first_image)
-            patches = whole.new_zeros(0, len(self.patch_centre.value))
-        cls = self._cls_targets(seen.cls, now.cls_temperature)
-        return Targets(cls=cls.unflatten(0, (2, -1)), patches=patches, mask=mask)
+        if len(views.locals):
+            yield self._local_part(views, targets, now)
+        yield self._global_part(views, targets, now)
 
-    def _cls_targets(
-        self, cls: Float[Tensor, "crops D"], temperature: float
-    ) -> Float[Tensor, "crops K"]:
-        head = self.teacher.head
-        scores = head.exact_scores(head.embed(cls))
-        if self.loss.centring == "sinkhorn":
-            return balance(scores, temperature)
-        self.cls_centre.observe(scores.mean(0))
-        return sharpen(scores, self.cls_centre.value, temperature)
+    def _global_part(self, views: Views, targets: Targets, now: Now) -> Losses:
+        """What the student predicts of masked crops."""
+        loss, mask = self.loss, targets.mask
+        guess = self.student(
+            views.globals.flatten(0, 1),
+            mask,
+            predict_patches=loss.patch_weight > 0,
+            keep=self._drop_path(views, now, first_view=0, count=GLOBAL_VIEWS),
+        )
+        cls = cls_loss(
+            guess.cls.unflatten(0, (GLOBAL_VIEWS, -1)),
+            targets.cls,
+            loss.student_temperature,
+            views=GLOBAL_VIEWS + len(views.locals),
+        )
+        if loss.patch_weight == 0:
+            return Losses(cls, cls.detach(), torch.zeros_like(cls))
+        weight = patch_weights(mask, cls.dtype)
+        patch = patch_loss(guess.patches, targets.patches, weight, loss.student_temperature)
+        return Losses(cls + loss.patch_weight * patch, cls.detach(), patch.detach())
 
-    def _patch_targets(
-        self,
-        patches: Float[Tensor, "crops N D"],
-        mask: Bool[Tensor, "crops N"],
-        temperature: float,
-    ) -> Float[Tensor, "M K"]:
-        head = self.teacher.patch_head
-        if self.loss.centring == "sinkhorn":
-            return balance(head.exact_scores(head.embed(patches[mask])), temperature)
-        points = head.embed(patches)
-        self.patch_centre.observe(head.mean_scores(points))
-        return sharpen(head.exact_scores(points[mask]), self.patch_centre.value, temperature)
-
-    def _mask(
-        self,
-        attention: Float[Tensor, "crops N"],
-        whole: Float[Tensor, "2 B C H W"],
-        now: Now,
-        first_image: int,
-    ) -> Bool[Tensor, "crops N"]:
-        grid = self.teacher.backbone.grid(*whole.shape[-2:])
-        each = [
-            self.masker(view_attention, grid, step=now.step, first_image=first_image, view=view)
-            for view, view_attention in enumerate(attention.chunk(2))
-        ]
-        return torch.cat(each)
+    def _local_part(self, views: Views, targets: Targets, now: Now) -> Losses:
+        """What the student sees in local crops, against the teacher's global ones."""
+        count = len(views.locals)
+        guess = self.student(
+            views.locals.flatten(0, 1),
+            keep=self._drop_path(views, now, first_view=GLOBAL_VIEWS, count=count),
+        )
+        cls = cls_loss(
+            guess.cls.unflatten(0, (count, -1)),
+            targets.cls,
+            self.loss.student_temperature,
+            first_view=GLOBAL_VIEWS,
+            views=GLOBAL_VIEWS + count,
+        )
+        return Losses(cls, cls.detach(), torch.zeros_like(cls))
 
     def _drop_path(
-        self, crops: Float[Tensor, "V B C h w"], now: Now, first_image: int, first_view: int
-    ) -> Float[Tensor, "L 2 crops"] | None:
-        if self.drop_path == 0:
+        self, views: Views, now: Now, *, first_view: int, count: int
+    ) -> Float64[np.ndarray, "L 2 crops"] | None:
+        if not self.drop_path_rates.any():
             return None
-        views, images = crops.shape[:2]
-        image = torch.arange(first_image, first_image + images)
-        view = torch.arange(first_view, first_view + views)
+        view = np.arange(first_view, first_view + count)
         return drop_path(
-            drop_path_rates(self.student.backbone, self.drop_path),
+            self.drop_path_rates,
             seed=self.seed,
             step=now.step,
-            images=image.repeat(views),
-            views=view.repeat_interleave(images),
+            images=np.tile(views.images, count),
+            views=view.repeat(len(views.images)),
         )
 
     @torch.no_grad()
@@ -222,23 +206,25 @@ class Distiller(nn.Module):
         torch._foreach_lerp_(teacher, student, 1 - momentum)
 
     @torch.no_grad()
-    def update_centres_(self) -> None:
-        """Once for each optimiser step, after use."""
-        if self.loss.centring == "sinkhorn":
-            return
-        self.cls_centre.update_()
-        if self.loss.patch_weight > 0:
-            self.patch_centre.update_()
+    def update_centres_(self, means: Sequence[MeanLogits]) -> None:
+        """Once for each optimiser step, after use, with the means of all its micro-batches."""
+        for centre, of_parts in (
+            (self.cls_centre, [part.cls for part in means]),
+            (self.patch_centre, [part.patches for part in means]),
+        ):
+            known = [mean for mean in of_parts if mean is not None]
+            if known:
+                centre.update_(known)
 
 
-def patch_weights(mask: Bool[Tensor, "B N"], dtype: torch.dtype) -> Float[Tensor, "M"]:
-    """The weight of each masked patch in a mean over patches of an image, then over images.
+def patch_weights(mask: Mask, dtype: torch.dtype) -> Float[Tensor, "M"]:
+    """The weight of each hidden patch in a mean over patches of an image, then over images.
 
     Images without a mask count as zero.
     """
-    count = mask.sum(dim=1, keepdim=True).clamp(min=1)
-    weight: Tensor = 1 / (count * len(mask)).to(dtype)
-    return weight.expand_as(mask)[mask]
+    of_each = np.repeat(mask.counts * len(mask), mask.counts)
+    weight: Tensor = 1 / to_device(of_each, mask.hidden.device).to(dtype)
+    return weight
 
 
 def _entropy(probabilities: Float[Tensor, "*tokens K"]) -> Float[Tensor, "*tokens"]:

@@ -1,5 +1,6 @@
-"""Distillation: the student's scores against the teacher's centred and sharpened ones."""
+"""Distillation: the student's logits against the teacher's centred and sharpened ones."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -21,8 +22,8 @@ class LossConfig(Config):
     )
     centring: Literal["mean", "sinkhorn"] = setting(
         "mean",
-        "what keeps the teacher from collapse: a running mean taken off its scores, or scores "
-        "balanced over prototypes within the batch (for small runs)",
+        "what keeps the teacher from collapse: a running mean subtracted from its logits, or "
+        "logits balanced over prototypes within the batch (for small runs)",
         paper="mean",
     )
     centre_momentum: float = setting(
@@ -31,44 +32,31 @@ class LossConfig(Config):
 
 
 class Centre(nn.Module):
-    """The running mean of the teacher's scores, taken off them so that no prototype wins all.
-
-    A step observes (once for each micro-batch) and then updates once.
-    """
+    """The running mean of the teacher's logits, subtracted so that no prototype wins all."""
 
     value: Tensor
-    observed: Tensor
-    weight: Tensor
 
     def __init__(self, prototypes: int, momentum: float) -> None:
         super().__init__()
         self.momentum = momentum
         self.register_buffer("value", torch.zeros(prototypes))
-        self.register_buffer("observed", torch.zeros(prototypes), persistent=False)
-        self.register_buffer("weight", torch.zeros(()), persistent=False)
 
-    def observe(self, mean: Float[Tensor, "K"], weight: float = 1.0) -> None:
-        """Note the mean scores of a micro-batch, weighted by its share of the step."""
-        self.observed += weight * mean.to(self.observed.dtype)
-        self.weight += weight
-
-    def update_(self) -> None:
-        """Move towards what was observed since the last update, over all processes."""
-        mean = distributed.average_(self.observed / self.weight)
+    def update_(self, means: Sequence[Float[Tensor, "K"]]) -> None:
+        """Move towards the mean logits of a step, given for each of its equal micro-batches; the
+        mean over all processes counts."""
+        mean = distributed.average_(torch.stack(list(means)).to(self.value.dtype).mean(dim=0))
         self.value.mul_(self.momentum).add_(mean, alpha=1 - self.momentum)
-        self.observed.zero_()
-        self.weight.zero_()
 
 
 def sharpen(
-    scores: Float[Tensor, "*tokens K"], centre: Float[Tensor, "K"], temperature: float
+    logits: Float[Tensor, "*tokens K"], centre: Float[Tensor, "K"], temperature: float
 ) -> Float[Tensor, "*tokens K"]:
     """The teacher's probabilities: centred, then sharpened."""
-    return ((_full(scores) - centre) / temperature).softmax(dim=-1)
+    return ((_full(logits) - centre) / temperature).softmax(dim=-1)
 
 
-def balance(
-    scores: Float[Tensor, "M K"], temperature: float, iterations: int = 3
+def sinkhorn(
+    logits: Float[Tensor, "M K"], temperature: float, iterations: int = 3
 ) -> Float[Tensor, "M K"]:
     """The teacher's probabilities by Sinkhorn and Knopp: every prototype gets an equal share.
 
@@ -76,7 +64,7 @@ def balance(
     probabilities. With a batch that does not use all prototypes this sharpens from the first
     step, where a running mean leaves the targets of a small network nearly uniform.
     """
-    log_q = _full(scores) / temperature
+    log_q = _full(logits) / temperature
     for _ in range(iterations):
         log_q = log_q - distributed.logsumexp_over_rows(log_q)
         log_q = log_q - log_q.logsumexp(dim=1, keepdim=True)
@@ -94,8 +82,8 @@ def cls_loss(
     """Cross-entropy between the teacher's view u and every other student view v (equation 3).
 
     The first two student views are the teacher's (masked); the others are local crops. `teacher`
-    holds probabilities, `student` scores. Mean over pairs and images; where `student` holds only
-    the views from `first_view` on, of `views` in all, their share of that mean.
+    holds probabilities, `student` logits. Mean over pairs and images; where `student` holds only
+    the views from `first_view` on, of `views` in all, their part of that mean.
     """
     log_student = (_full(student) / temperature).log_softmax(dim=-1)
     with torch.autocast(student.device.type, enabled=False):  # a product, so it would be bf16
@@ -119,6 +107,6 @@ def patch_loss(
     return (each * weight).sum()
 
 
-def _full(scores: Tensor) -> Tensor:
+def _full(logits: Tensor) -> Tensor:
     """At least single precision: a softmax over thousands of prototypes needs it."""
-    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

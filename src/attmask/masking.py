@@ -5,19 +5,23 @@
 
 A strategy says *which* patches; the `Masker` says *how many*, of *which views*, and owns the
 randomness. Every draw is a function of (seed, step, image, view), so that a batch may be split
-over processes or micro-batches without changing a mask.
+over processes or micro-batches without changing a mask. Draws are made on the host, so how many
+patches an image hides is known without waiting for the device that the attention is on.
 """
 
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Float64, Int, Int64
 from pydantic import field_validator, model_validator
 from torch import Tensor
 
 from attmask.errors import UserError
+from attmask.host import to_device
+from attmask.mask import Mask
 from attmask.randomness import uniform
 from attmask.settings import Config, setting
 
@@ -26,30 +30,30 @@ Grid = tuple[int, int]
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers of one call, on the CPU: the same counters always give the same."""
+    """The random numbers of one call, on the host: the same counters always give the same."""
 
     seed: int
     step: int
     view: int
-    images: Int[Tensor, "B"]
+    images: Int64[np.ndarray, " B"]
     ratio_range: tuple[float, float]
     ratio_per: Literal["step", "view"]
 
-    def ratio(self, purpose: str) -> Float[Tensor, "B"]:
+    def ratio(self, purpose: str) -> Float64[np.ndarray, " B"]:
         """A share r ~ U(a, b) for each image: one for the whole step, or one for each view."""
         low, high = self.ratio_range
         if self.ratio_per == "view":
             return low + (high - low) * self.per_image(purpose)
-        one = uniform(purpose, self.seed, self.step)
-        return (low + (high - low) * one).expand(len(self.images))
+        one = low + (high - low) * uniform(purpose, self.seed, self.step)
+        return np.full(len(self.images), one)
 
-    def per_image(self, purpose: str) -> Float[Tensor, "B"]:
+    def per_image(self, purpose: str) -> Float64[np.ndarray, " B"]:
         """One number in [0, 1) for each image of this view."""
         return uniform(purpose, self.seed, self.step, self.images, self.view)
 
-    def several(self, purpose: str, first: int, count: int) -> Float[Tensor, "B {count}"]:
+    def several(self, purpose: str, first: int, count: int) -> Float64[np.ndarray, "B {count}"]:
         """The numbers first, first + 1, ... of a sequence for each image of this view."""
-        index = torch.arange(first, first + count)
+        index = np.arange(first, first + count)
         return uniform(purpose, self.seed, self.step, self.images[:, None], self.view, index)
 
 
@@ -61,15 +65,13 @@ class Strategy(Protocol):
     def ratio_per(self) -> Literal["step", "view"]:
         """Whether one share is drawn for the whole step or one for each view of each image."""
 
-    def __call__(
-        self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
-    ) -> Bool[Tensor, "B N"]:
+    def __call__(self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws) -> Mask:
         """The hidden patches of each image, on any device."""
 
 
-def _count(values: Float[Tensor, "B N"], ratio: Float[Tensor, "B"]) -> Int[Tensor, "B 1"]:
+def _count(patches: int, ratio: Float64[np.ndarray, " B"]) -> Int64[np.ndarray, " B"]:
     """k = int(n·r): 0.3 of 196 patches are 58."""
-    return (values.shape[-1] * ratio).long()[:, None].to(values.device)
+    return (patches * ratio).astype(np.int64)
 
 
 def _rank(values: Float[Tensor, "B N"], *, descending: bool) -> Int[Tensor, "B N"]:
@@ -79,16 +81,20 @@ def _rank(values: Float[Tensor, "B N"], *, descending: bool) -> Int[Tensor, "B N
     return torch.empty_like(order).scatter_(-1, order, places)
 
 
+def _first(rank: Int[Tensor, "B N"], counts: Int64[np.ndarray, " B"]) -> Bool[Tensor, "B N"]:
+    """The patches that come before the number counted for their image."""
+    return rank < to_device(counts[:, None], rank.device)
+
+
 @dataclass(frozen=True)
 class High:
     """AttMask-High: hide the most attended patches."""
 
     ratio_per: ClassVar[Literal["step", "view"]] = "step"
 
-    def __call__(
-        self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
-    ) -> Bool[Tensor, "B N"]:
-        return _rank(attention, descending=True) < _count(attention, draws.ratio("mask ratio"))
+    def __call__(self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws) -> Mask:
+        counts = _count(attention.shape[-1], draws.ratio("mask ratio"))
+        return Mask(_first(_rank(attention, descending=True), counts), counts)
 
 
 @dataclass(frozen=True)
@@ -97,10 +103,9 @@ class Low:
 
     ratio_per: ClassVar[Literal["step", "view"]] = "step"
 
-    def __call__(
-        self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
-    ) -> Bool[Tensor, "B N"]:
-        return _rank(attention, descending=False) < _count(attention, draws.ratio("mask ratio"))
+    def __call__(self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws) -> Mask:
+        counts = _count(attention.shape[-1], draws.ratio("mask ratio"))
+        return Mask(_first(_rank(attention, descending=False), counts), counts)
 
 
 @dataclass(frozen=True)
@@ -114,17 +119,16 @@ class Hint:
     show_max: float = 0.1
     ratio_per: ClassVar[Literal["step", "view"]] = "step"
 
-    def __call__(
-        self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
-    ) -> Bool[Tensor, "B N"]:
+    def __call__(self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws) -> Mask:
         patches = attention.shape[-1]
         rank = _rank(attention, descending=True)
-        hidden = rank < _count(attention, draws.ratio("mask ratio"))
+        hidden = _count(patches, draws.ratio("mask ratio"))
+        shown = _count(patches, self.show_max * draws.ratio("hint ratio"))
         candidate = rank < int(self.show_max * patches)
-        lot = draws.several("hint patch", 0, patches).float().to(attention.device)
+        lot = to_device(draws.several("hint patch", 0, patches), attention.device).float()
         place = _rank(lot.masked_fill(~candidate, 2.0), descending=False)
-        shown = place < _count(attention, self.show_max * draws.ratio("hint ratio"))
-        return hidden & ~shown
+        # Every candidate is among the hidden, since show_max is at most the smallest ratio.
+        return Mask(_first(rank, hidden) & ~_first(place, shown), hidden - shown)
 
 
 @dataclass(frozen=True)
@@ -133,11 +137,12 @@ class Random:
 
     ratio_per: ClassVar[Literal["step", "view"]] = "view"
 
-    def __call__(
-        self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
-    ) -> Bool[Tensor, "B N"]:
-        lot = draws.several("random patch", 0, attention.shape[-1])
-        return _rank(lot, descending=False) < _count(lot, draws.ratio("mask ratio"))
+    def __call__(self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws) -> Mask:
+        patches = attention.shape[-1]
+        lot = draws.several("random patch", 0, patches)
+        counts = _count(patches, draws.ratio("mask ratio"))
+        rank = lot.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
+        return Mask(to_device(rank < counts[:, None], attention.device), counts)
 
 
 @dataclass(frozen=True)
@@ -148,45 +153,43 @@ class Block:
     aspect_min: float = 0.3
     ratio_per: ClassVar[Literal["step", "view"]] = "view"
 
-    def __call__(
-        self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
-    ) -> Bool[Tensor, "B N"]:
+    def __call__(self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws) -> Mask:
         rows, cols = grid
-        wanted = draws.ratio("mask ratio") * (rows * cols)
+        remaining = draws.ratio("mask ratio") * (rows * cols)
         area_min = float((min(rows, cols) // 3) ** 2)
-        hidden = torch.zeros(len(wanted), rows, cols, dtype=torch.bool)
-        failures = torch.zeros_like(draws.images)
-        remaining = wanted.clone()
+        hidden = np.zeros((len(remaining), rows, cols), dtype=np.bool_)
+        failures = np.zeros(len(remaining), dtype=np.int64)
         attempt = 0
         while (open_ := (remaining > 0) & (failures < self.attempts)).any():
             if attempt % 32 == 0:
                 area_u, aspect_u, top_u, left_u = (
-                    draws.several(f"block {what}", attempt, 32).unbind(1)
+                    draws.several(f"block {what}", attempt, 32).T
                     for what in ("area", "aspect", "top", "left")
                 )
             u = attempt % 32
-            area = (area_min + (remaining - area_min) * area_u[u]).clamp(min=0)
-            aspect = torch.exp(math.log(self.aspect_min) * (1 - 2 * aspect_u[u]))
-            height = (area * aspect).sqrt().round().long()
-            width = (area / aspect).sqrt().round().long()
-            top = (top_u[u] * (rows - height + 1)).long()
-            left = (left_u[u] * (cols - width + 1)).long()
+            area = np.maximum(area_min + (remaining - area_min) * area_u[u], 0)
+            aspect = np.exp(math.log(self.aspect_min) * (1 - 2 * aspect_u[u]))
+            height = np.rint(np.sqrt(area * aspect)).astype(np.int64)
+            width = np.rint(np.sqrt(area / aspect)).astype(np.int64)
+            top = (top_u[u] * (rows - height + 1)).astype(np.int64)
+            left = (left_u[u] * (cols - width + 1)).astype(np.int64)
             new = _side(rows, top, height)[:, :, None] & _side(cols, left, width)[:, None] & ~hidden
             added = new.sum((1, 2))
             fits = (height < rows) & (width < cols) & (added > 0) & (added <= remaining) & open_
             hidden |= new & fits[:, None, None]
             remaining = remaining - added * fits
-            failures = torch.where(fits, 0, failures + 1)
+            failures = np.where(fits, 0, failures + 1)
             attempt += 1
-        return hidden.flatten(1)
+        counts = hidden.sum((1, 2), dtype=np.int64)
+        return Mask(to_device(hidden.reshape(len(hidden), rows * cols), attention.device), counts)
 
 
 def _side(
-    length: int, start: Int[Tensor, "B"], extent: Int[Tensor, "B"]
-) -> Bool[Tensor, "B length"]:
+    length: int, start: Int64[np.ndarray, " B"], extent: Int64[np.ndarray, " B"]
+) -> Bool[np.ndarray, "B length"]:
     """One side of each rectangle: the indices from start to start + extent."""
-    index = torch.arange(length)
-    return (index >= start[:, None]) & (index < (start + extent)[:, None])
+    index = np.arange(length)
+    return np.asarray((index >= start[:, None]) & (index < (start + extent)[:, None]))
 
 
 @dataclass(frozen=True)
@@ -195,10 +198,10 @@ class Nothing:
 
     ratio_per: ClassVar[Literal["step", "view"]] = "step"
 
-    def __call__(
-        self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws
-    ) -> Bool[Tensor, "B N"]:
-        return torch.zeros_like(attention, dtype=torch.bool)
+    def __call__(self, attention: Float[Tensor, "B N"], grid: Grid, draws: Draws) -> Mask:
+        return Mask(
+            torch.zeros_like(attention, dtype=torch.bool), np.zeros(len(attention), dtype=np.int64)
+        )
 
 
 @dataclass(frozen=True)
@@ -228,22 +231,41 @@ class Masker:
         view: int = 0,
     ) -> Bool[Tensor, "B N"]:
         """Masks for the images first_image, first_image + 1, ... of a step, seen in one view."""
+        return self.mask(attention, grid, step=step, first_image=first_image, view=view).hidden
+
+    def mask(
+        self,
+        attention: Float[Tensor, "B N"],
+        grid: Grid | None = None,
+        *,
+        step: int,
+        first_image: int = 0,
+        view: int = 0,
+    ) -> Mask:
+        """The same, with the number of hidden patches of each image."""
         images, patches = attention.shape
         side = math.isqrt(patches)
         rows, cols = grid or (side, side)
         if rows * cols != patches:
             raise UserError(f"{patches} patches do not fill a grid of {rows} x {cols}; pass grid=")
-        if not attention.isfinite().all():
-            raise UserError(
-                "the attention has NaN or infinite values: the network has diverged; start again "
-                "with a lower learning rate or in fp32"
-            )
-        image = torch.arange(first_image, first_image + images)
+        _refuse_broken(attention)
+        image = np.arange(first_image, first_image + images)
         per = "view" if self.per_image else self.strategy.ratio_per
         draws = Draws(self.seed, step, view, image, self.ratio, per)
-        mask = self.strategy(attention, (rows, cols), draws).to(attention.device)
-        masked_views = draws.per_image("masked view") < self.probability
-        return mask & masked_views[:, None].to(attention.device)
+        mask = self.strategy(attention, (rows, cols), draws)
+        is_masked = draws.per_image("masked view") < self.probability
+        hidden = mask.hidden & to_device(is_masked[:, None], attention.device)
+        return Mask(hidden, mask.counts * is_masked)
+
+
+def _refuse_broken(attention: Float[Tensor, "B N"]) -> None:
+    """NaN would be sorted silently. To look would mean to wait for a GPU at every step: there the
+    loss, which is NaN too, is looked at when it is logged."""
+    if attention.device.type == "cpu" and not attention.isfinite().all():
+        raise UserError(
+            "the attention has NaN or infinite values: the network has diverged; start again "
+            "with a lower learning rate or in fp32"
+        )
 
 
 def check_ratio(ratio: tuple[float, float]) -> None:

@@ -5,7 +5,7 @@ import torch
 from attmask.config import PretrainConfig
 from attmask.distill import Distiller
 from attmask.models.backbone import build_backbone
-from attmask.models.network import Network
+from attmask.models.network import Student
 
 
 def build_distiller(config: PretrainConfig) -> Distiller:
@@ -18,7 +18,7 @@ def build_distiller(config: PretrainConfig) -> Distiller:
             channels=config.data.channels,
             layer=config.masking.layer,
         )
-        student = Network(backbone, config.head)
+        student = Student(backbone, config.head)
     masker = config.masking.build(config.seed)
     return Distiller(
         student, masker, config.loss, drop_path=config.backbone.drop_path, seed=config.seed

@@ -1,12 +1,13 @@
-"""Pre-training: one step that reads like the paper, and the loop around it."""
+"""Pre-training: the loop around the step, with checkpoints, evaluations and the log."""
 
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from torch.optim import Optimizer
@@ -19,7 +20,6 @@ from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
 from attmask.data.sources import DataConfig
 from attmask.data.views import Views
-from attmask.distill import Distiller, Losses
 from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.interrupt import StopRequestedError, stop_signals
@@ -36,6 +36,7 @@ from attmask.optim import (
 )
 from attmask.run import RunFolder
 from attmask.schedules import Now, Schedules
+from attmask.step import StepReport, compute_gradients, update_
 
 log = logging.getLogger(__name__)
 
@@ -68,68 +69,6 @@ class Outcome:
     def was_finished(self) -> bool:
         """Whether there was nothing left to train."""
         return self.finished and self.first_step == self.total_steps
-
-
-def train_step(
-    distiller: Distiller,
-    optimizer: Optimizer,
-    views: Views,
-    now: Now,
-    precision: Precision,
-    *,
-    accumulate: int = 1,
-    clip: float | None = None,
-) -> list[Losses]:
-    """Teacher, mask, student, losses for each micro-batch; then one update of everything."""
-    losses = compute_gradients(distiller, optimizer, views, now, precision, accumulate=accumulate)
-    update_(distiller, optimizer, now, precision, clip=clip)
-    return losses
-
-
-def compute_gradients(
-    distiller: Distiller,
-    optimizer: Optimizer,
-    views: Views,
-    now: Now,
-    precision: Precision,
-    *,
-    accumulate: int = 1,
-) -> list[Losses]:
-    """Teacher, mask, student, losses for each micro-batch; no weight and no centre changes."""
-    optimizer.zero_grad(set_to_none=True)
-    images = views.globals.shape[1]
-    first_image = distributed.rank() * images
-    losses = []
-    for part in views.split(accumulate):
-        shares = []
-        # Each share is differentiated before the next is computed, to hold few activations.
-        for share in precision.cast(distiller.shares(part.globals, part.locals, now, first_image)):
-            precision.backward(share.total / accumulate)
-            shares.append(share.detached())
-        losses.append(functools.reduce(Losses.joined, shares))
-        first_image += images // accumulate
-    return losses
-
-
-def update_(
-    distiller: Distiller,
-    optimizer: Optimizer,
-    now: Now,
-    precision: Precision,
-    *,
-    clip: float | None = None,
-) -> None:
-    """One update of the student by its gradients, then of the teacher and the centres."""
-    set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay)
-    if now.last_layer_frozen:
-        for parameter in distiller.student.last_layers():
-            parameter.grad = None
-    precision.unscale_(optimizer)
-    if clip is not None:
-        clip_each_parameter_(distiller.student.parameters(), clip)
-    precision.step(optimizer)
-    distiller.update_teacher_(now.momentum)
-    distiller.update_centres_()
 
 
 def _subset(source: Source, data: DataConfig) -> Source:
@@ -304,25 +243,25 @@ class Trainer:
 
     def _one_step(self, views: Views, monitor: Monitor) -> None:
         now = self.schedules.at(self.step)
-        losses = self.learn(views, now)
+        report = self.learn(views, now)
         self.step += 1
         if monitor.due(now.step):
-            self._report(losses, now, monitor)
+            self._report(report, now, monitor)
 
-    def learn(self, views: Views, now: Now) -> list[Losses]:
+    def learn(self, views: Views, now: Now) -> StepReport:
         """One training step with the run's settings; the caller counts it.
 
         A step that fails before its update leaves a state that can be saved.
         """
         config, parts = self.config, (self.distiller, self.optimizer)
         try:
-            losses = compute_gradients(
+            report = compute_gradients(
                 *parts, views, now, self.precision, accumulate=config.train.accumulate
             )
             self._updating = True
-            update_(*parts, now, self.precision, clip=config.optim.clip)
+            update_(*parts, report.mean_logits, now, self.precision, clip=config.optim.clip)
             self._updating = False
-            return losses
+            return report
         except torch.OutOfMemoryError as fault:
             raise UserError(
                 f"{self.device} is out of memory with {config.train.batch_size} images in "
@@ -331,20 +270,22 @@ class Trainer:
                 "and time"
             ) from fault
 
-    def _report(self, losses: list[Losses], now: Now, monitor: Monitor) -> None:
-        """Log the step, after it was computed, and show it."""
-        means = {
-            name: float(torch.stack([getattr(part, name).detach() for part in losses]).mean())
-            for name in ("total", "cls", "patch", "hidden", "teacher_entropy", "prototypes_used")
+    def _report(self, report: StepReport, now: Now, monitor: Monitor) -> None:
+        """Log the step, after it was computed, and show it: only here is the device waited for."""
+        losses = {f"loss/{name}": _mean(report.losses, name) for name in ("total", "cls", "patch")}
+        diagnostics = {
+            f"health/{name}": _mean(report.diagnostics, name)
+            for name in ("hidden", "teacher_entropy", "prototypes_used")
         }
-        monitor.check_finite(now.step, means["total"])
+        total = losses["loss/total"]
+        monitor.check_finite(now.step, total)
         speed, waiting = self._pace.measure(self.step, self.loader.waited_seconds)
         images_per_second = speed * self.config.train.batch_size
-        names = {"total": "loss/total", "cls": "loss/cls", "patch": "loss/patch"}
         monitor.log(
             step=now.step,
             epoch=now.epoch,
-            **{names.get(name, f"health/{name}"): value for name, value in means.items()},
+            **losses,
+            **diagnostics,
             **{
                 "schedule/lr": now.lr,
                 "schedule/weight_decay": now.weight_decay,
@@ -356,7 +297,7 @@ class Trainer:
                 "data/unreadable": self.loader.quarantine.count,
             },
         )
-        monitor.progress(self.step, means["total"], images_per_second, waiting)
+        monitor.progress(self.step, total, images_per_second, waiting)
 
     def evaluation_missing(self) -> bool:
         """Whether a run that is taken up again still lacks the evaluation of the step it is at."""
@@ -396,3 +337,8 @@ class Trainer:
             said = ", ".join(f"{name} {value:.4g}" for name, value in first)
             monitor.message(f"epoch {epoch}: {said}")
         self._pace.restart(self.step, self.loader.waited_seconds)
+
+
+def _mean(parts: Sequence[object], name: str) -> float:
+    """The mean of a number over micro-batches, as a number of the host."""
+    return fmean(float(getattr(part, name)) for part in parts)

@@ -1,22 +1,17 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from timm.layers import Attention
-from timm.models.vision_transformer import Block
+from timm.models import vision_transformer as timm_vit
 from torch import Tensor, nn
 
-from attmask.models.blocks import (
-    Chosen,
-    attend,
-    cls_attention,
-    drop_path,
-    run_block,
-    run_block_for,
-)
+from attmask.mask import Mask
+from attmask.models.blocks import Block, Chosen, attend, drop_path
 
 # Every part that timm's plain block may have.
 KINDS: dict[str, dict[str, Any]] = {
@@ -31,12 +26,12 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def block_of(kind: str = "plain") -> Block:
     torch.manual_seed(0)
-    block = Block(24, 3, norm_layer=nn.LayerNorm, **KINDS[kind])
+    block = timm_vit.Block(24, 3, norm_layer=nn.LayerNorm, **KINDS[kind])
     if kind == "gate":  # timm has the part, but no block that asks for it
         block.attn = Attention(24, 3, qkv_bias=True, gated=True)
     for parameter in block.parameters():
         nn.init.normal_(parameter, mean=float(parameter.dim() == 1) * 0.5, std=0.3)
-    return block.eval()
+    return Block.adopt_(block.eval())
 
 
 def attention_in(block: Block) -> Attention:
@@ -54,7 +49,24 @@ def tokens(images: int = 3, count: int = 10) -> Tensor:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_block_gives_what_timms_own_forward_gives(kind: str) -> None:
     block, x = block_of(kind), tokens()
-    torch.testing.assert_close(run_block(block, x, None), block(x), rtol=1e-5, atol=1e-5)
+    theirs = timm_vit.Block.forward(block, x)
+    torch.testing.assert_close(block(x), theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_a_block_with_an_attention_mask_computes_as_timms() -> None:
+    block, x = block_of(), tokens()
+    assert torch.equal(block(x, is_causal=True), timm_vit.Block.forward(block, x, is_causal=True))
+    assert not torch.equal(block(x, is_causal=True), block(x))
+
+
+def test_an_adopted_block_keeps_timms_names_and_weights() -> None:
+    theirs = timm_vit.Block(24, 3)
+    before = {name: tensor.clone() for name, tensor in theirs.state_dict().items()}
+    ours = Block.adopt_(theirs)
+    assert ours is theirs
+    assert list(ours.state_dict()) == list(before)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in ours.state_dict().items())
+    assert Block.adopt_(ours) is ours
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -62,11 +74,11 @@ def test_chosen_tokens_are_those_of_the_whole_block(kind: str) -> None:
     block, x = block_of(kind), tokens()
     wanted = torch.zeros(3, 8, dtype=torch.bool)  # two tokens come before the patches
     wanted[0, [1, 7]] = wanted[2, 0] = True
-    whole = run_block(block, x, None)
+    whole = block(x)
     expected = torch.cat([whole[:, 0], whole[:, 2:][wanted]])
-    chosen = run_block_for(block, x, None, Chosen.cls_and(wanted, prefix=2))
+    chosen = block(x, chosen=Chosen.cls_and(Mask.count(wanted), prefix=2))
     torch.testing.assert_close(chosen, expected, rtol=1e-5, atol=1e-5)
-    alone = run_block_for(block, x, None, Chosen.only_cls(3, x.device))
+    alone = block(x, chosen=Chosen.only_cls(3, x.device))
     torch.testing.assert_close(alone, whole[:, 0], rtol=1e-5, atol=1e-5)
 
 
@@ -77,7 +89,7 @@ def test_chosen_tokens_are_those_of_the_whole_block(kind: str) -> None:
 def test_chosen_tokens_are_cls_and_then_the_patches_image_after_image(
     rows: list[list[bool]], prefix: int
 ) -> None:
-    chosen = Chosen.cls_and(torch.tensor(rows), prefix)
+    chosen = Chosen.cls_and(Mask.count(torch.tensor(rows)), prefix)
     patches = [(i, prefix + p) for i, row in enumerate(rows) for p, here in enumerate(row) if here]
     pairs = list(zip(chosen.image.tolist(), chosen.token.tolist(), strict=True))
     assert pairs == [*((i, 0) for i in range(len(rows))), *patches]
@@ -111,29 +123,31 @@ def attention_matrix(block: Block, x: Tensor) -> Tensor:
 def test_cls_attention_is_the_first_row_of_the_attention_matrix(kind: str, prefix: int) -> None:
     block, x = block_of(kind), tokens()
     row = attention_matrix(block, x)[:, :, 0, prefix:]
-    torch.testing.assert_close(cls_attention(block, x, prefix), row, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(block.cls_attention(x, prefix), row, rtol=1e-5, atol=1e-6)
     assert (row.sum(-1) < 1).all()  # not renormalised
 
 
 @pytest.mark.parametrize("kind", ["plain", "query and key norm"])
 def test_the_attention_row_is_in_full_precision_under_autocast(kind: str) -> None:
     block, x = block_of(kind), tokens(count=200)
-    exact = cls_attention(block, x, 1)
+    exact = block.cls_attention(x, 1)
     with torch.autocast("cpu", torch.bfloat16):
-        cast = cls_attention(block, x, 1)
+        cast = block.cls_attention(x, 1)
     assert cast.dtype == torch.float32
     assert torch.equal(cast, exact)
-    assert cls_attention(block, x.bfloat16(), 1).dtype == torch.float32
+    assert block.cls_attention(x.bfloat16(), 1).dtype == torch.float32
 
 
 # --- drop path
 
-RATES = torch.linspace(0, 0.4, 5, dtype=torch.float64)
+RATES = np.linspace(0, 0.4, 5)
 
 
-def draws(images: int, first: int = 0, *, seed: int = 0, step: int = 0, view: int = 0) -> Tensor:
-    image = torch.arange(first, first + images)
-    return drop_path(RATES, seed=seed, step=step, images=image, views=torch.full_like(image, view))
+def draws(
+    images: int, first: int = 0, *, seed: int = 0, step: int = 0, view: int = 0
+) -> np.ndarray:
+    image = np.arange(first, first + images)
+    return drop_path(RATES, seed=seed, step=step, images=image, views=np.full_like(image, view))
 
 
 def test_a_branch_is_dropped_with_its_rate_and_scaled_up_otherwise() -> None:
@@ -141,17 +155,17 @@ def test_a_branch_is_dropped_with_its_rate_and_scaled_up_otherwise() -> None:
     keep = draws(images)
     assert keep.shape == (5, 2, images)
     for rate, branches in zip(RATES.tolist(), keep, strict=True):
-        assert set(branches.unique().tolist()) <= {0.0, 1 / (1 - rate)}
+        assert set(np.unique(branches).tolist()) <= {0.0, 1 / (1 - rate)}
         for branch in branches:
-            dropped = (branch == 0).double().mean().item()
+            dropped = (branch == 0).mean()
             assert abs(dropped - rate) <= 4 * math.sqrt(rate * (1 - rate) / images)
 
 
 def test_branches_blocks_and_images_are_dropped_independently() -> None:
-    dropped = (draws(4000)[1:] == 0).flatten(0, 1).double()
-    together = torch.corrcoef(torch.cat([dropped, dropped.roll(1, dims=1)]))
-    apart = ~torch.eye(len(together), dtype=torch.bool)
-    assert together[apart].abs().max() < 4.5 / math.sqrt(4000)
+    dropped = (draws(4000)[1:] == 0).reshape(8, 4000)
+    together = np.corrcoef(np.concatenate([dropped, np.roll(dropped, 1, axis=1)]))
+    apart = ~np.eye(len(together), dtype=bool)
+    assert abs(together[apart]).max() < 4.5 / math.sqrt(4000)
 
 
 @given(cut=st.integers(0, 20), seed=st.integers(0, 100), step=st.integers(0, 10**6))
@@ -161,7 +175,7 @@ def test_drop_path_does_not_depend_on_how_the_batch_is_split(
     whole = draws(20, seed=seed, step=step)
     head = draws(cut, seed=seed, step=step)
     tail = draws(20 - cut, cut, seed=seed, step=step)
-    assert torch.equal(whole, torch.cat([head, tail], dim=-1))
+    assert np.array_equal(whole, np.concatenate([head, tail], axis=-1))
 
 
 def test_another_seed_step_or_view_drops_others() -> None:
@@ -171,22 +185,32 @@ def test_another_seed_step_or_view_drops_others() -> None:
 
 def test_a_block_whose_branches_are_dropped_lets_tokens_pass() -> None:
     block, x = block_of(), tokens()
-    assert torch.equal(run_block(block, x, torch.zeros(2, 3)), x)
+    assert torch.equal(block(x, keep=np.zeros((2, 3))), x)
+
+
+def test_weights_of_a_branch_that_every_image_drops_have_a_gradient_of_zero() -> None:
+    """None would differ from what a process gets whose images keep the branch."""
+    block, x = block_of(), tokens()
+    (block(x, keep=np.array([[0.0] * 3, [1.0] * 3]))).sum().backward()
+    gradients = {name: p.grad for name, p in block.named_parameters()}
+    for name, gradient in gradients.items():
+        assert gradient is not None, name
+        assert bool(gradient.any()) == (not name.startswith(("attn", "norm1"))), name
 
 
 @pytest.mark.parametrize("kind", ["plain", "layer scale"])
 def test_a_branch_is_added_to_the_images_that_keep_it_with_its_factor(kind: str) -> None:
     block, x = block_of(kind), tokens()
-    keep = torch.tensor([[0.0, 1.25, 1.25], [1.5, 0.0, 1.5]])
+    keep = np.array([[0.0, 1.25, 1.25], [1.5, 0.0, 1.5]])
     plain = []
     for image in range(3):
         y = x[image : image + 1]
         y = y + keep[0, image] * block.ls1(block.attn(block.norm1(y)))
         plain.append(y + keep[1, image] * block.ls2(block.mlp(block.norm2(y))))
-    out = run_block(block, x, keep)
+    out = block(x, keep=keep)
     torch.testing.assert_close(out, torch.cat(plain), rtol=1e-5, atol=1e-5)
     wanted = torch.zeros(3, 9, dtype=torch.bool)
     wanted[1, 4:7] = wanted[2, 8] = True
-    chosen = run_block_for(block, x, keep, Chosen.cls_and(wanted, prefix=1))
+    chosen = block(x, keep=keep, chosen=Chosen.cls_and(Mask.count(wanted), prefix=1))
     expected = torch.cat([out[:, 0], out[:, 1:][wanted]])
     torch.testing.assert_close(chosen, expected, rtol=1e-5, atol=1e-5)

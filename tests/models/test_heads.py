@@ -59,10 +59,10 @@ def test_the_mean_of_all_scores_is_the_score_of_the_mean_point(autocast: bool) -
     points = made.embed(tokens(3, 40)).detach()
     plain = made.last_layer(points).mean((0, 1))
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        ours = made.mean_scores(points)
+        ours = made.mean_logits(points)
     assert ours.dtype == torch.float32
     torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-6)
-    half = made.mean_scores(points.bfloat16())
+    half = made.mean_logits(points.bfloat16())
     torch.testing.assert_close(half, plain, rtol=1e-2, atol=1e-2)
 
 

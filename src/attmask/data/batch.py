@@ -1,7 +1,7 @@
 """One batch: pictures opened, their views drawn, cut out and recoloured."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -45,9 +45,10 @@ class Batch:
         views = self.views.to(device)
         if not self.looks:
             return views
-        return Views(
-            _recoloured(views.globals, self.looks[:GLOBAL_VIEWS]),
-            _recoloured(views.locals, self.looks[GLOBAL_VIEWS:]),
+        return replace(
+            views,
+            globals=_recoloured(views.globals, self.looks[:GLOBAL_VIEWS]),
+            locals=_recoloured(views.locals, self.looks[GLOBAL_VIEWS:]),
         )
 
 
@@ -75,6 +76,7 @@ class BatchMaker(Dataset[Batch | UserError]):
     config: ViewsConfig
     seed: int
     reading: Int[Tensor, "workers 2"]  # shared: the process and the picture each worker is at
+    first_image: int = 0  # of this process, in the batch of all processes
 
     def __getitem__(self, request: Request) -> Batch | UserError:
         # An error is handed over, not raised: a DataLoader would wrap it in a worker's traceback.
@@ -103,7 +105,7 @@ class BatchMaker(Dataset[Batch | UserError]):
                 pixels = crop if config.colours_on == "device" else recolour(crop, view.look)
                 row[place] = (pixels[:, ::-1] if view.flip else pixels).transpose(2, 0, 1)
         later = tuple(zip(*looks, strict=True)) if config.colours_on == "device" else ()
-        views = Views(globals_, locals_)
+        views = Views(globals_, locals_, self.first_image)
         return Batch(views, torch.tensor(shown), later, tuple(unreadable))
 
     def _cut(

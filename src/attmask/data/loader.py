@@ -95,7 +95,7 @@ class Loader:
         self._requests = _Requests(source, data.order, batch_size, seed, ours)
         self._feed: Feed[Batch | UserError] | None = None
         self._next = (0, 0)
-        self._maker = BatchMaker(source, data, config, seed, self._reading)
+        self._maker = BatchMaker(source, data, config, seed, self._reading, ours.start)
         self._workers, self._prefetch = workers, prefetch
         _OPEN.add(self)
 

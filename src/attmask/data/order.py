@@ -16,9 +16,10 @@ def shuffled(
     images: int, *, batch_size: int, seed: int, epoch: int
 ) -> Int64[Tensor, "steps {batch_size}"]:
     """All images in a new order; what fills no batch is left out, others each epoch."""
-    numbers = uniform("order of images", seed, epoch, torch.arange(images))
+    numbers = uniform("order of images", seed, epoch, np.arange(images))
     steps = images // batch_size
-    return numbers.argsort(stable=True)[: steps * batch_size].view(steps, batch_size)
+    order = torch.from_numpy(numbers.argsort(kind="stable"))
+    return order[: steps * batch_size].view(steps, batch_size)
 
 
 def sequential(
@@ -35,8 +36,8 @@ def sequential(
     line = _laid_end_to_end(source, seed=seed, epoch=epoch)
     begin = int(uniform("where an epoch begins", seed, epoch) * images)
     lanes = line.roll(-begin)[: steps * batch_size].view(batch_size, steps)
-    places = torch.arange(batch_size)[:, None], torch.arange(steps)
-    within = uniform("order within windows", seed, epoch, *places)
+    places = np.arange(batch_size)[:, None], np.arange(steps)
+    within = torch.from_numpy(uniform("order within windows", seed, epoch, *places))
     windows = torch.arange(steps) // WINDOW
     return lanes.gather(1, (windows + within).argsort(dim=1, stable=True)).T.contiguous()
 
@@ -50,6 +51,6 @@ def _laid_end_to_end(source: Source, *, seed: int, epoch: int) -> Int64[Tensor, 
     else:
         shard_of = source.rows // ROWS_A_SHARD
     shards = int(shard_of.max(initial=0)) + 1
-    rank = uniform("order of shards", seed, epoch, torch.arange(shards)).argsort().argsort()
-    front_to_back = np.lexsort((source.rows, rank.numpy()[shard_of]))
+    rank = uniform("order of shards", seed, epoch, np.arange(shards)).argsort().argsort()
+    front_to_back = np.lexsort((source.rows, rank[shard_of]))
     return torch.from_numpy(front_to_back)

@@ -5,11 +5,12 @@ the choices out on the CPU, `device` the colours on a GPU.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
+import numpy as np
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float, Int64, UInt8
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -91,20 +92,30 @@ class ViewsConfig(Config):
 
 @dataclass(frozen=True)
 class Views:
-    """The views of a batch: bytes as they are cut, floats once they are normalised."""
+    """The views of a batch: bytes as they are cut, floats once they are normalised.
+
+    `first_image` is the place of the first image in the whole batch of a step: masks and drop path
+    are drawn for each image by its place, so that a part of a batch sees what the batch would.
+    """
 
     globals: UInt8[Tensor, "2 B C size size"] | Float[Tensor, "2 B C size size"]
     locals: UInt8[Tensor, "V B C small small"] | Float[Tensor, "V B C small small"]
+    first_image: int = 0
+
+    @property
+    def images(self) -> Int64[np.ndarray, " B"]:
+        """The places of the images in the whole batch."""
+        return np.arange(self.first_image, self.first_image + self.globals.shape[1])
 
     def to(self, device: torch.device | str) -> "Views":
         """The same views on a device."""
-        return Views(
+        return self._of(
             self.globals.to(device, non_blocking=True), self.locals.to(device, non_blocking=True)
         )
 
     def pin_memory(self) -> "Views":
         """The same views in page-locked memory, from which copies to a GPU need no waiting."""
-        return Views(self.globals.pin_memory(), self.locals.pin_memory())
+        return self._of(self.globals.pin_memory(), self.locals.pin_memory())
 
     def normalise(self, mean: Sequence[float], std: Sequence[float]) -> "Views":
         """Bytes to floats of about zero mean and unit deviation: (x / 255 - mean) / std."""
@@ -115,7 +126,7 @@ class Views:
         scale = 1 / (255 * deviation)
         shift = -torch.tensor(mean, device=device).view(shape) / deviation
         # Not `addcmul` of bytes and floats, which is ten times as slow on a CPU.
-        return Views(
+        return self._of(
             self.globals.float().mul_(scale).add_(shift),
             self.locals.float().mul_(scale).add_(shift),
         )
@@ -129,4 +140,8 @@ class Views:
                 f"use a number of parts that divides {batch}"
             )
         pairs = zip(self.globals.chunk(parts, 1), self.locals.chunk(parts, 1), strict=True)
-        return [Views(large, small) for large, small in pairs]
+        first = range(self.first_image, self.first_image + batch, batch // parts)
+        return [Views(*pair, first_image=i) for pair, i in zip(pairs, first, strict=True)]
+
+    def _of(self, large: Tensor, small: Tensor) -> "Views":
+        return replace(self, globals=large, locals=small)

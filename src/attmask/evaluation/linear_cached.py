@@ -152,7 +152,9 @@ class CachedBatches:
             rows = self.rows[share_of(batch)]
             vectors = self.plain.vectors[rows]
             if self.flipped is not None:
-                mirrored = uniform("mirrored features", seed, epoch, rows) < 0.5
+                mirrored = torch.from_numpy(
+                    uniform("mirrored features", seed, epoch, rows.numpy()) < 0.5
+                )
                 vectors[mirrored] = self.flipped.vectors[rows[mirrored]]
             yield vectors, self.plain.labels[rows]
 

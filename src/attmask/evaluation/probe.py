@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -164,8 +165,8 @@ class Probes:
 
 def order(images: int, *, batch_size: int, seed: int, epoch: int) -> list[Int[Tensor, "_"]]:
     """All images in a new order each epoch, in batches, of which the last may be smaller."""
-    numbers = uniform("order of a probe's images", seed, epoch, torch.arange(images))
-    return list(numbers.argsort(stable=True).split(batch_size))
+    numbers = uniform("order of a probe's images", seed, epoch, np.arange(images))
+    return list(torch.from_numpy(numbers.argsort(kind="stable")).split(batch_size))
 
 
 def share_of(batch: Int[Tensor, "B"]) -> Int[Tensor, "_"]:

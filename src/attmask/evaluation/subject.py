@@ -68,7 +68,7 @@ class Prototypes:
         return ((self._scores(cls) - centre) / self.temperature).log_softmax(dim=-1)
 
     def _scores(self, cls: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
-        return self.head.exact_scores(self.head.embed(cls.to(self.centre.device)))
+        return self.head.exact_logits(self.head.embed(cls.to(self.centre.device)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,20 +1,22 @@
 """The backbone: a timm vision transformer that takes a mask and tells what `[CLS]` attends to."""
 
 import re
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import timm
+import timm.models.vision_transformer as timm_vit
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Float64
 from timm.layers import Attention, PatchEmbed
-from timm.models.vision_transformer import Block, VisionTransformer
+from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from attmask.errors import UserError
-from attmask.models.blocks import BRANCHES, Chosen, cls_attention, run_block, run_block_for
+from attmask.mask import Mask
+from attmask.models.blocks import BRANCHES, Block, Chosen
 from attmask.models.positions import Grid, Resize, resize_positions
 from attmask.models.pretrained import create_pretrained
 from attmask.settings import Config, setting
@@ -61,8 +63,7 @@ class BackboneConfig(Config):
         return self.patch_size or (int(named[1]) if named else 16)
 
 
-@dataclass(frozen=True)
-class Tokens:
+class Tokens(NamedTuple):
     """What a network sees: tokens after the final norm, and the `[CLS]` attention of one block."""
 
     cls: Float[Tensor, "B D"]
@@ -70,16 +71,14 @@ class Tokens:
     attention: Float[Tensor, "B N"]
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """An image in one token, and where it came from."""
 
     cls: Float[Tensor, "B D"]
     attention: Float[Tensor, "B N"]
 
 
-@dataclass(frozen=True)
-class Selected:
+class Selected(NamedTuple):
     """`[CLS]` and, image after image, the patches that were asked for."""
 
     cls: Float[Tensor, "B D"]
@@ -95,10 +94,11 @@ class Backbone(nn.Module):
         super().__init__()
         _check_supported(vit)
         self.vit = vit
+        for block in vit.blocks:
+            Block.adopt_(block)
         self.mask_token = nn.Parameter(torch.zeros(1, vit.embed_dim))
         self.positions: Resize = positions
         self.layer = _layer_index(layer, len(vit.blocks))
-        self._branches = BRANCHES
         self._recompute = False
 
     def recompute_blocks(self) -> None:
@@ -108,10 +108,12 @@ class Backbone(nn.Module):
     def compile_blocks(self, backend: str = "inductor") -> None:
         """Let PyTorch compile the blocks; one compilation serves all of them."""
         attention, mlp = BRANCHES
-        self._branches = (
+        compiled = (
             torch.compile(attention, backend=backend, dynamic=True),
             torch.compile(mlp, backend=backend, dynamic=True),
         )
+        for block in self.blocks:
+            block.branches = compiled
 
     @property
     def width(self) -> int:
@@ -124,6 +126,11 @@ class Backbone(nn.Module):
         return self.mask_token.device
 
     @property
+    def blocks(self) -> list[Block]:
+        """The blocks, each a module that can be wrapped and hooked."""
+        return [block for block in self.vit.blocks if isinstance(block, Block)]
+
+    @property
     def depth(self) -> int:
         """The number of blocks."""
         return len(self.vit.blocks)
@@ -131,7 +138,7 @@ class Backbone(nn.Module):
     @property
     def heads(self) -> tuple[int, ...]:
         """The attention heads of each block."""
-        return tuple(b.attn.num_heads for b in self._blocks if isinstance(b.attn, Attention))
+        return tuple(b.attn.num_heads for b in self.blocks if isinstance(b.attn, Attention))
 
     @property
     def patch_size(self) -> int:
@@ -152,7 +159,7 @@ class Backbone(nn.Module):
     ) -> Tokens:
         """All tokens of whole images, or of images with masked patches."""
         x, watched = self._trunk(images, mask)
-        x = self.vit.norm(run_block(self._blocks[-1], x, None, self._branches))
+        x = self.vit.norm(self.blocks[-1](x))
         attention = self._attention(watched).mean(dim=1)
         return Tokens(cls=x[:, 0], patches=x[:, self.prefix :], attention=attention)
 
@@ -160,15 +167,15 @@ class Backbone(nn.Module):
         """`[CLS]` and its attention alone, for objectives that read no patches."""
         x, watched = self._trunk(images, None)
         only_cls = Chosen.only_cls(len(images), x.device)
-        cls = run_block_for(self._blocks[-1], x, None, only_cls)
-        return Summary(cls=self.vit.norm(cls), attention=self._attention(watched).mean(dim=1))
+        cls = self.vit.norm(self.blocks[-1](x, chosen=only_cls))
+        return Summary(cls=cls, attention=self._attention(watched).mean(dim=1))
 
     def select(
         self,
         images: Float[Tensor, "B C height width"],
         mask: Bool[Tensor, "B N"] | None = None,
-        wanted: Bool[Tensor, "B N"] | None = None,
-        keep: Float[Tensor, "L 2 B"] | None = None,
+        wanted: Mask | None = None,
+        keep: Float64[np.ndarray, "L 2 B"] | None = None,
     ) -> Selected:
         """`[CLS]` and the wanted patches of (masked) images; `keep` is the drop path."""
         x, _ = self._trunk(images, mask, keep)
@@ -178,7 +185,7 @@ class Backbone(nn.Module):
             else Chosen.cls_and(wanted, self.prefix)
         )
         last_keep = None if keep is None else keep[-1]
-        x = self.vit.norm(run_block_for(self._blocks[-1], x, last_keep, chosen))
+        x = self.vit.norm(self.blocks[-1](x, keep=last_keep, chosen=chosen))
         return Selected(cls=x[: len(images)], patches=x[len(images) :])
 
     def attention_heads(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B H N"]:
@@ -191,8 +198,8 @@ class Backbone(nn.Module):
         """All tokens after each of the last blocks, before the final norm."""
         x = self._embed(images, None)
         outputs: list[Tensor] = []
-        for block in self._blocks:
-            x = run_block(block, x, None, self._branches)
+        for block in self.blocks:
+            x = block(x)
             outputs = [*outputs[1 - blocks :], x] if blocks > 1 else [x]
         return torch.stack(outputs)
 
@@ -208,36 +215,33 @@ class Backbone(nn.Module):
         """The number of tokens before the patches: `[CLS]` and the registers."""
         return int(self.vit.num_prefix_tokens)
 
-    @property
-    def _blocks(self) -> list[Block]:
-        return [block for block in self.vit.blocks if isinstance(block, Block)]
-
     def _trunk(
         self,
         images: Float[Tensor, "B C height width"],
         mask: Bool[Tensor, "B N"] | None,
-        keep: Float[Tensor, "L 2 B"] | None = None,
+        keep: Float64[np.ndarray, "L 2 B"] | None = None,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
         """The input of the last block and the input of the block whose attention is read."""
         x = watched = self._embed(images, mask)
-        for i, block in enumerate(self._blocks[:-1]):
+        for i, block in enumerate(self.blocks[:-1]):
             x = self._run(block, x, None if keep is None else keep[i])
             if i < self.layer:
                 watched = x
         return x, watched
 
     def _run(
-        self, block: Block, x: Float[Tensor, "B T D"], keep: Float[Tensor, "2 B"] | None
+        self, block: Block, x: Float[Tensor, "B T D"], keep: Float64[np.ndarray, "2 B"] | None
     ) -> Float[Tensor, "B T D"]:
-        if not (self._recompute and torch.is_grad_enabled()):
-            return run_block(block, x, keep, self._branches)
-        again: Tensor = checkpoint(
-            run_block, block, x, keep, self._branches, use_reentrant=False, preserve_rng_state=False
-        )
-        return again
+        if self._recompute and torch.is_grad_enabled():
+            y: Tensor = checkpoint(
+                block, x, keep=keep, use_reentrant=False, preserve_rng_state=False
+            )
+        else:
+            y = block(x, keep=keep)
+        return y
 
     def _attention(self, watched: Float[Tensor, "B T D"]) -> Float[Tensor, "B H N"]:
-        return cls_attention(self._blocks[self.layer], watched, self.prefix)
+        return self.blocks[self.layer].cls_attention(watched, self.prefix)
 
     def _embed(
         self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B N"] | None
@@ -307,9 +311,9 @@ def build_backbone(
     return backbone
 
 
-def drop_path_rates(backbone: Backbone, rate: float) -> Float[Tensor, "L"]:
+def drop_path_rates(backbone: Backbone, rate: float) -> Float64[np.ndarray, " L"]:
     """Rising linearly from 0 in the first block to `rate` in the last."""
-    return torch.linspace(0, rate, backbone.depth, dtype=torch.float64)
+    return np.linspace(0, rate, backbone.depth)
 
 
 def patches_along(pixels: int, patch_size: int) -> int:
@@ -335,7 +339,8 @@ def _check_supported(vit: nn.Module) -> None:
         type(vit) is VisionTransformer  # a distilled one has one token more
         and vit.cls_token is not None
         and type(vit.patch_embed) is PatchEmbed
-        and all(type(b) is Block and type(b.attn) is Attention for b in vit.blocks)
+        and all(type(b) in (timm_vit.Block, Block) for b in vit.blocks)
+        and all(type(b.attn) is Attention for b in vit.blocks)
     )
     if not plain:
         raise UserError(

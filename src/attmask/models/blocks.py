@@ -1,76 +1,27 @@
-"""One pre-norm transformer block of timm, run so that only what is read is computed.
+"""One pre-norm transformer block of timm, computed only for what is read.
 
 timm's own `Block.forward` computes all tokens and draws its drop path from the global generator.
-Here the parts of the block are called in the same order with the drop path given from outside:
-a branch that an image drops is not computed for it, and the last block can be asked for a few
-tokens only.
+Here the drop path is given from outside, a branch that an image drops is not computed for it, and
+the last block can be asked for a few tokens only.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+import timm.models.vision_transformer as timm_vit
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Float64, Int, Int64
 from timm.layers import Attention
-from timm.models.vision_transformer import Block
-from torch import Tensor
+from torch import Tensor, nn
 
+from attmask.host import to_device
+from attmask.mask import Mask
 from attmask.randomness import uniform
 
-Branch = Callable[[Block, Float[Tensor, "B T D"]], Float[Tensor, "B T D"]]
 
-
-def attention_branch(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-    """What attention adds to the tokens."""
-    attn, y = _attention_of(block), block.norm1(x)
-    added: Tensor = block.ls1(_project(attn, attend(attn, y, y), y))
-    return added
-
-
-def mlp_branch(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-    """What the MLP adds to the tokens."""
-    added: Tensor = block.ls2(block.mlp(block.norm2(x)))
-    return added
-
-
-BRANCHES: tuple[Branch, Branch] = (attention_branch, mlp_branch)
-
-
-def run_block(
-    block: Block,
-    x: Float[Tensor, "B T D"],
-    keep: Float[Tensor, "2 B"] | None,
-    branches: tuple[Branch, Branch] = BRANCHES,
-) -> Float[Tensor, "B T D"]:
-    """All tokens through one block.
-
-    `keep` is 0 for an image that drops the branch, else the branch's one factor; it lies on the
-    CPU, so that choosing images waits for no device.
-    """
-    for number, branch in enumerate(branches):
-        x = x + branch(block, x) if keep is None else _add(branch, block, x, keep[number])
-    return x
-
-
-def _add(
-    branch: Branch, block: Block, x: Float[Tensor, "B T D"], keep: Float[Tensor, "B"]
-) -> Float[Tensor, "B T D"]:
-    """Compute a branch for the images that keep it, and add it to these."""
-    kept = keep.nonzero().flatten()
-    if len(kept) == 0:
-        return x
-    factor = float(keep[kept[0]])  # the same for all of them: 1 / (1 - rate)
-    if len(kept) == len(keep):
-        added = branch(block, x)
-        return x + (added if factor == 1 else factor * added)
-    images = kept.to(x.device, non_blocking=True)
-    added = branch(block, x[images])
-    return x.index_add(0, images, added.to(x.dtype), alpha=factor)
-
-
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(NamedTuple):
     """The tokens to compute: first `[CLS]` of each image, then patches, image after image."""
 
     image: Int[Tensor, "M"]
@@ -86,33 +37,129 @@ class Chosen:
         return cls(image, none, none, none[:, None])
 
     @classmethod
-    def cls_and(cls, patches: Bool[Tensor, "B N"], prefix: int) -> "Chosen":
-        """`[CLS]` and these patches, which come after `prefix` other tokens."""
-        lone = cls.only_cls(len(patches), patches.device)
-        image, patch = patches.nonzero(as_tuple=True)
-        place = patches.cumsum(dim=1)
-        slot, token = place[image, patch], patch + prefix
-        queries = lone.queries.repeat(1, 1 + int(place[:, -1].max()))
-        queries[image, slot] = token
+    def cls_and(cls, patches: Mask, prefix: int) -> "Chosen":
+        """`[CLS]` and the patches of a mask, which come after `prefix` other tokens."""
+        device = patches.hidden.device
+        lone, places = cls.only_cls(len(patches), device), patches.places
+        most = int(patches.counts.max(initial=0))
+        is_wanted = np.arange(most) < patches.counts[:, None]
+        wanted = (patches.order[:, :most] + prefix) * to_device(is_wanted, device)
         return cls(
-            torch.cat([lone.image, image]),
-            torch.cat([lone.token, token]),
-            torch.cat([lone.slot, slot]),
-            queries,
+            torch.cat([lone.image, places.image]),
+            torch.cat([lone.token, places.patch + prefix]),
+            torch.cat([lone.slot, places.slot + 1]),
+            torch.cat([lone.queries, wanted], dim=1),
         )
 
 
-def run_block_for(
-    block: Block, x: Float[Tensor, "B T D"], keep: Float[Tensor, "2 B"] | None, chosen: Chosen
-) -> Float[Tensor, "M D"]:
-    """Only the chosen tokens through one block: all are keys and values, few are queries."""
-    attn, y = _attention_of(block), block.norm1(x)
-    queries = y.take_along_dim(chosen.queries[..., None], dim=1)
-    mixed = attend(attn, queries, y)[chosen.image, chosen.slot]
-    keep = None if keep is None else keep.to(x)[:, chosen.image]
-    x, y = x[chosen.image, chosen.token], y[chosen.image, chosen.token]
-    x = x + _kept(block.ls1(_project(attn, mixed, y)), keep, 0)
-    return x + _kept(block.ls2(block.mlp(block.norm2(x))), keep, 1)
+class Block(timm_vit.Block):
+    """timm's block under timm's names, whose drop path and tokens are given from outside.
+
+    `Block.adopt_` turns timm's own blocks into these: they hold the same modules, and called with
+    tokens alone they compute the same.
+    """
+
+    branches: "tuple[Branch, Branch]"
+
+    @classmethod
+    def adopt_(cls, block: nn.Module) -> "Block":
+        """Make a plain block of timm one of these, in place."""
+        assert type(block) in (timm_vit.Block, cls)
+        assert type(block.attn) is Attention
+        block.__class__ = cls
+        assert isinstance(block, cls)
+        block.branches = BRANCHES
+        return block
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        attn_mask: Tensor | None = None,
+        is_causal: bool = False,
+        *,
+        keep: Float64[np.ndarray, "2 B"] | None = None,
+        chosen: Chosen | None = None,
+    ) -> Float[Tensor, "*tokens D"]:
+        """All tokens (B T D), or only the chosen ones (M D), after this block.
+
+        `keep` is 0 for an image that drops the branch, else the branch's one factor. It is on the
+        host, so that choosing images waits for no device. With an attention mask, which timm may
+        pass, the block computes as timm's.
+        """
+        if attn_mask is not None or is_causal:
+            return super().forward(x, attn_mask, is_causal)
+        if chosen is not None:
+            return self._only(x, keep, chosen)
+        for number, branch in enumerate(self.branches):
+            x = x + branch(self, x) if keep is None else _add(branch, self, x, keep[number])
+        return x
+
+    def _only(
+        self, x: Float[Tensor, "B T D"], keep: Float64[np.ndarray, "2 B"] | None, chosen: Chosen
+    ) -> Float[Tensor, "M D"]:
+        """All tokens are keys and values, few are queries."""
+        attn, y = self.attn, self.norm1(x)
+        assert isinstance(attn, Attention)
+        queries = y.take_along_dim(chosen.queries[..., None], dim=1)
+        mixed = attend(attn, queries, y)[chosen.image, chosen.slot]
+        factor = None if keep is None else to_device(keep, x.device).to(x.dtype)[:, chosen.image]
+        x, y = x[chosen.image, chosen.token], y[chosen.image, chosen.token]
+        x = x + _scaled(self.ls1(_project(attn, mixed, y)), factor, 0)
+        return x + _scaled(self.ls2(self.mlp(self.norm2(x))), factor, 1)
+
+    def cls_attention(self, x: Float[Tensor, "B T D"], prefix: int) -> Float[Tensor, "B H N"]:
+        """How much `[CLS]` attends to each patch in each head, from the block's input.
+
+        One query row of the attention matrix, in full precision whatever the autocast: in bf16
+        many patches would tie. The softmax is over all tokens; the columns of `[CLS]` and of the
+        registers are dropped afterwards, not renormalised.
+        """
+        attn = self.attn
+        assert isinstance(attn, Attention)
+        with torch.autocast(x.device.type, enabled=False):
+            y = self.norm1(x.to(torch.promote_types(x.dtype, torch.float32)))
+            q = attn.q_norm(_heads(_part(attn, y[:, :1], slice(0, 1)), attn))
+            k = attn.k_norm(_heads(_part(attn, y, slice(1, 2)), attn))
+            row: Tensor = (q * attn.scale @ k.transpose(-2, -1)).softmax(dim=-1)
+        return row[:, :, 0, prefix:]
+
+
+Branch = Callable[[Block, Float[Tensor, "B T D"]], Float[Tensor, "B T D"]]
+
+
+def attention_branch(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    """What attention adds to the tokens."""
+    attn, y = block.attn, block.norm1(x)
+    assert isinstance(attn, Attention)
+    added: Tensor = block.ls1(_project(attn, attend(attn, y, y), y))
+    return added
+
+
+def mlp_branch(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
+    """What the MLP adds to the tokens."""
+    added: Tensor = block.ls2(block.mlp(block.norm2(x)))
+    return added
+
+
+BRANCHES: tuple[Branch, Branch] = (attention_branch, mlp_branch)
+
+
+def _add(
+    branch: Branch, block: Block, x: Float[Tensor, "B T D"], keep: Float64[np.ndarray, " B"]
+) -> Float[Tensor, "B T D"]:
+    """Compute a branch for the images that keep it, and add it to these.
+
+    Where no image does, it is computed for none: its weights then have a gradient of zero, not
+    none, as they have where another process or micro-batch keeps it.
+    """
+    kept = keep.nonzero()[0]
+    factor = float(keep.max(initial=0))  # the same for all that keep it: 1 / (1 - rate)
+    if len(kept) == len(keep):
+        added = branch(block, x)
+        return x + (added if factor == 1 else factor * added)
+    images = to_device(kept, x.device)
+    added = branch(block, x[images])
+    return x.index_add(0, images, added.to(x.dtype), alpha=factor)
 
 
 def attend(
@@ -132,47 +179,25 @@ def attend(
     return mixed.transpose(1, 2).flatten(2)
 
 
-def cls_attention(block: Block, x: Float[Tensor, "B T D"], prefix: int) -> Float[Tensor, "B H N"]:
-    """How much `[CLS]` attends to each patch in each head, from the block's input.
-
-    One query row of the attention matrix, in full precision whatever the autocast: in bf16 many
-    patches would tie. The softmax is over all tokens; the columns of `[CLS]` and of the registers
-    are dropped afterwards, not renormalised.
-    """
-    attn = _attention_of(block)
-    with torch.autocast(x.device.type, enabled=False):
-        y = block.norm1(x.to(torch.promote_types(x.dtype, torch.float32)))
-        q = attn.q_norm(_heads(_part(attn, y[:, :1], slice(0, 1)), attn))
-        k = attn.k_norm(_heads(_part(attn, y, slice(1, 2)), attn))
-        row: Tensor = (q * attn.scale @ k.transpose(-2, -1)).softmax(dim=-1)
-    return row[:, :, 0, prefix:]
-
-
 def drop_path(
-    rates: Float[Tensor, "L"],
+    rates: Float64[np.ndarray, " L"],
     *,
     seed: int,
     step: int,
-    images: Int[Tensor, "B"],
-    views: Int[Tensor, "B"],
-) -> Float[Tensor, "L 2 B"]:
+    images: Int64[np.ndarray, " B"],
+    views: Int64[np.ndarray, " B"],
+) -> Float64[np.ndarray, "L 2 B"]:
     """The factor of each residual branch (attention, MLP) of each block for each image."""
-    block = torch.arange(len(rates))[:, None, None]
-    branch = torch.arange(2)[:, None]
+    block = np.arange(len(rates))[:, None, None]
+    branch = np.arange(2)[:, None]
     lot = uniform("drop path", seed, step, images, views, block, branch)
-    rates = rates.to(lot)[:, None, None]
-    keep: Tensor = (lot >= rates) / (1 - rates)
-    return keep
+    rate = rates[:, None, None]
+    return np.asarray((lot >= rate) / (1 - rate))
 
 
 def _fused_is_faster(q: Tensor) -> bool:
     """Fused attention wins everywhere but on CPUs in bf16 (2026, torch 2.15: 35 against 22 ms)."""
     return q.device.type != "cpu" or q.dtype == torch.float32
-
-
-def _attention_of(block: Block) -> Attention:
-    assert isinstance(block.attn, Attention)
-    return block.attn
 
 
 def _part(attn: Attention, x: Tensor, part: slice) -> Tensor:
@@ -196,8 +221,5 @@ def _project(attn: Attention, mixed: Tensor, y: Tensor) -> Tensor:
     return projected
 
 
-def _kept(branch: Tensor, keep: Tensor | None, which: int) -> Tensor:
-    if keep is None:
-        return branch
-    factor = keep[which].to(branch.dtype)
-    return branch * factor.view(-1, *(1,) * (branch.dim() - 1))
+def _scaled(branch: Tensor, factor: Tensor | None, number: int) -> Tensor:
+    return branch if factor is None else branch * factor[number][:, None].to(branch.dtype)

@@ -1,4 +1,4 @@
-"""The projection head: tokens to scores over prototypes."""
+"""The projection head: tokens to logits over prototypes."""
 
 import itertools
 
@@ -39,22 +39,21 @@ class Head(nn.Module):
         nn.init.ones_(self.last_layer.parametrizations.weight.original0)  # the norm g, trainable
 
     def forward(self, tokens: Float[Tensor, "*tokens D"]) -> Float[Tensor, "*tokens K"]:
-        """Scores (logits) over the prototypes."""
-        scores: Tensor = self.last_layer(self.embed(tokens))
-        return scores
+        """Logits over the prototypes."""
+        logits: Tensor = self.last_layer(self.embed(tokens))
+        return logits
 
     def embed(self, tokens: Float[Tensor, "*tokens D"]) -> Float[Tensor, "*tokens E"]:
         """The point on the unit sphere; from here on the head is linear."""
         return F.normalize(self.mlp(tokens), dim=-1)
 
-    def exact_scores(self, points: Float[Tensor, "*tokens E"]) -> Float[Tensor, "*tokens K"]:
-        """Scores of points on the sphere without autocast: a temperature of 0.01 magnifies the
-        rounding of bf16 to a fifth of a nat."""
+    def exact_logits(self, points: Float[Tensor, "*tokens E"]) -> Float[Tensor, "*tokens K"]:
+        """Logits of points on the sphere, without autocast."""
         with torch.autocast(points.device.type, enabled=False):
             weight = self.last_layer.weight
             return F.linear(points.to(weight.dtype), weight)
 
-    def mean_scores(self, points: Float[Tensor, "*tokens E"]) -> Float[Tensor, "K"]:
-        """The mean of the scores of all points, at the price of one: the last layer is linear."""
+    def mean_logits(self, points: Float[Tensor, "*tokens E"]) -> Float[Tensor, "K"]:
+        """The mean of the logits of all points, at the price of one: the last layer is linear."""
         every = points.to(self.last_layer.weight.dtype).flatten(0, -2)
-        return self.exact_scores(every.mean(0))
+        return self.exact_logits(every.mean(0))

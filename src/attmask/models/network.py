@@ -1,11 +1,31 @@
-"""A network that is trained: backbone and heads."""
+"""The networks that are trained: a backbone with its heads, as a student and as its teacher."""
 
+import copy
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
+from attmask.mask import Mask
 from attmask.models.backbone import Backbone
 from attmask.models.heads import Head, HeadConfig
+
+ChooseMask: TypeAlias = Callable[[Float[Tensor, "B N"]], Mask]
+"""From `[CLS]` attention to what is hidden."""
+
+
+class Output(NamedTuple):
+    """Logits over the prototypes: of `[CLS]`, and of the hidden patches, image after image."""
+
+    cls: Float[Tensor, "B K"]
+    patches: Float[Tensor, "M K"]
+    mask: Mask | None
+    """What is hidden; None where nothing is."""
+    patch_mean: Float[Tensor, "K"] | None = None
+    """The mean logits of all patches, hidden or not, where it was asked for."""
 
 
 class Network(nn.Module):
@@ -22,16 +42,75 @@ class Network(nn.Module):
         """The head that patches go through."""
         return self.own_patch_head or self.head
 
-    def score(
-        self, cls: Float[Tensor, "B D"], patches: Float[Tensor, "M D"]
-    ) -> tuple[Float[Tensor, "B K"], Float[Tensor, "M K"]]:
-        """Scores of both kinds of token, in one pass where they share the head."""
-        if self.own_patch_head is not None:
-            return self.head(cls), self.own_patch_head(patches)
-        scores = self.head(torch.cat([cls, patches]))
-        return scores[: len(cls)], scores[len(cls) :]
-
     def last_layers(self) -> list[nn.Parameter]:
         """The parameters that stay frozen at first."""
         heads = {id(h): h for h in (self.head, self.patch_head)}.values()
         return [p for head in heads for p in head.last_layer.parameters()]
+
+
+class Student(Network):
+    """Predicts what the teacher sees from crops of which patches are hidden."""
+
+    def forward(
+        self,
+        images: Float[Tensor, "B C height width"],
+        mask: Mask | None = None,
+        *,
+        predict_patches: bool = True,
+        keep: Float64[np.ndarray, "L 2 B"] | None = None,
+    ) -> Output:
+        """Logits of `[CLS]` and, where they are to be predicted, of the hidden patches.
+
+        `keep` is the drop path. The head sees only the tokens whose logits are returned.
+        """
+        hidden = None if mask is None else mask.hidden
+        wanted = mask if predict_patches else None
+        tokens = self.backbone.select(images, hidden, wanted, keep)
+        if self.own_patch_head is not None:
+            return Output(self.head(tokens.cls), self.own_patch_head(tokens.patches), mask)
+        logits = self.head(torch.cat([tokens.cls, tokens.patches]))
+        return Output(logits[: len(tokens.cls)], logits[len(tokens.cls) :], mask)
+
+
+class Teacher(Network):
+    """Sees whole crops; its attention decides what is hidden from the student."""
+
+    @classmethod
+    def of(cls, student: Student) -> "Teacher":
+        """A teacher with the student's weights of now, which no gradient changes."""
+        teacher = cls.__new__(cls)
+        nn.Module.__init__(teacher)
+        for name, module in student.named_children():
+            teacher.add_module(name, copy.deepcopy(module))
+        if student.own_patch_head is None:
+            teacher.own_patch_head = None
+        return teacher.requires_grad_(False)
+
+    def forward(
+        self,
+        images: Float[Tensor, "B C height width"],
+        choose: ChooseMask,
+        *,
+        read_patches: bool = True,
+        patch_mean: bool = False,
+    ) -> Output:
+        """Logits of `[CLS]` and, where patches are read, of those that `choose` hides.
+
+        Logits are exact, without autocast: a temperature of 0.01 magnifies the rounding of bf16
+        to a fifth of a nat. The mean of the logits of all patches comes at the price of one: the
+        last layer is linear, so it is the last layer of the mean.
+        """
+        if not read_patches:
+            summary = self.backbone.summary(images)
+            logits = self.head.exact_logits(self.head.embed(summary.cls))
+            return Output(logits, logits[:0], choose(summary.attention))
+        tokens, head = self.backbone(images), self.patch_head
+        mask = choose(tokens.attention)
+        image, patch, _ = mask.places
+        if patch_mean:
+            points = head.embed(tokens.patches)
+            mean, points = head.mean_logits(points), points[image, patch]
+        else:
+            mean, points = None, head.embed(tokens.patches[image, patch])
+        cls = self.head.exact_logits(self.head.embed(tokens.cls))
+        return Output(cls, head.exact_logits(points), mask, mean)

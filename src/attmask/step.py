@@ -1,0 +1,86 @@
+"""One training step, which reads like the paper: gradients of the losses, then one update."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch.optim import Optimizer
+
+from attmask.data.views import Views
+from attmask.distill import Diagnostics, Distiller, Losses, MeanLogits
+from attmask.hardware import Precision
+from attmask.optim import clip_each_parameter_, set_rates
+from attmask.schedules import Now
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What a step was like, micro-batch by micro-batch; nothing is read off the device yet."""
+
+    losses: Sequence[Losses]
+    diagnostics: Sequence[Diagnostics]
+    mean_logits: Sequence[MeanLogits]
+
+
+def train_step(
+    distiller: Distiller,
+    optimizer: Optimizer,
+    views: Views,
+    now: Now,
+    precision: Precision,
+    *,
+    accumulate: int = 1,
+    clip: float | None = None,
+) -> StepReport:
+    """Teacher, mask, student, losses for each micro-batch; then one update of everything."""
+    report = compute_gradients(distiller, optimizer, views, now, precision, accumulate=accumulate)
+    update_(distiller, optimizer, report.mean_logits, now, precision, clip=clip)
+    return report
+
+
+def compute_gradients(
+    distiller: Distiller,
+    optimizer: Optimizer,
+    views: Views,
+    now: Now,
+    precision: Precision,
+    *,
+    accumulate: int = 1,
+) -> StepReport:
+    """Teacher, mask, student, losses for each micro-batch; no weight and no centre changes."""
+    optimizer.zero_grad(set_to_none=True)
+    losses, diagnostics, mean_logits = [], [], []
+    for number, part in enumerate(views.split(accumulate), start=1):
+        with precision.autocast():
+            targets = distiller.targets(part, now)
+        is_last = number == accumulate
+        terms = []
+        # Each part of the loss is differentiated before the next is computed: fewer activations.
+        for loss in precision.cast(distiller.loss_parts(part, targets, now, is_last=is_last)):
+            precision.backward(loss.total / accumulate)
+            terms.append(loss.detach())
+        losses.append(Losses.sum(terms))
+        diagnostics.append(Diagnostics.of(targets))
+        mean_logits.append(targets.mean_logits)
+    return StepReport(losses, diagnostics, mean_logits)
+
+
+def update_(
+    distiller: Distiller,
+    optimizer: Optimizer,
+    mean_logits: Sequence[MeanLogits],
+    now: Now,
+    precision: Precision,
+    *,
+    clip: float | None = None,
+) -> None:
+    """One update of the student by its gradients, then of the teacher and the centres."""
+    set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay)
+    if now.last_layer_frozen:
+        for parameter in distiller.student.last_layers():
+            parameter.grad = None
+    precision.unscale_(optimizer)
+    if clip is not None:
+        clip_each_parameter_(distiller.student.parameters(), clip)
+    precision.step(optimizer)
+    distiller.update_teacher_(now.momentum)
+    distiller.update_centres_(mean_logits)
