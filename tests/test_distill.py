@@ -294,7 +294,8 @@ def test_drop_path_is_for_the_student_and_drawn_by_step_image_and_view() -> None
     assert made(views(first_image=1), NOW).total != dropped.total
     keep = made._drop_path(views(), NOW, first_view=0, count=2)
     assert keep is not None
-    assert not np.array_equal(*np.split(keep, 2, axis=2)), "each view has its own draw"
+    first, second = np.split(keep, 2, axis=2)
+    assert not np.array_equal(first, second), "each view has its own draw"
     assert (keep[0] == 1).all(), "linear over depth from 0"
 
 

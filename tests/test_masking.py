@@ -213,7 +213,7 @@ def plain_block(
 
 def counted(seed: int, step: int, image: int, what: str, attempt: int) -> float:
     """The numbers that our masks are made of."""
-    return uniform(f"block {what}", seed, step, image, 0, attempt).item()
+    return float(uniform(f"block {what}", seed, step, image, 0, attempt))
 
 
 @settings(max_examples=40)

@@ -91,7 +91,8 @@ def run_trajectory(precision: Precision, backend: str | None = None) -> Trajecto
     norms: list[dict[str, float]] = []
     for name, parameter in network.named_parameters():
         parameter.register_post_accumulate_grad_hook(note_norm(name, norms))
-    losses, rates, masks = [], [], []
+    losses: list[Losses] = []
+    rates, masks = [], []
     for step in range(6):
         norms.append({})
         noted.masks.clear()

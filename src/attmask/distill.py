@@ -1,7 +1,9 @@
 """The method: the teacher's attention decides what the student must predict."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +17,7 @@ from attmask.mask import Mask
 from attmask.masking import Masker
 from attmask.models.backbone import drop_path_rates
 from attmask.models.blocks import drop_path
-from attmask.models.network import Student, Teacher
+from attmask.models.network import Output, Student, Teacher
 from attmask.schedules import Now
 
 
@@ -88,6 +90,7 @@ class Distiller(nn.Module):
     ) -> None:
         super().__init__()
         self.student = student
+        self._engine: tuple[Callable[..., Output]] = (student,)  # in a tuple: not a second child
         self.teacher = Teacher.of(student)
         self.masker = masker
         self.loss = loss
@@ -96,6 +99,17 @@ class Distiller(nn.Module):
         prototypes = student.head.last_layer.out_features
         self.cls_centre = Centre(prototypes, loss.centre_momentum)
         self.patch_centre = Centre(prototypes, loss.centre_momentum)
+
+    def wrap_student(self, wrap: Callable[[Student], Callable[..., Output]]) -> None:
+        """Call the student through an engine such as DDP; names of weights stay as they are."""
+        self._engine = (wrap(self.student),)
+
+    def _call_student(self, *inputs: Any, share_gradients: bool, **settings: Any) -> Output:
+        """The student's forward; an engine that shares gradients does so only where asked."""
+        (engine,) = self._engine
+        apart = nullcontext() if share_gradients else getattr(engine, "no_sync", nullcontext)()
+        with apart:
+            return engine(*inputs, **settings)
 
     def forward(self, views: Views, now: Now) -> Losses:
         """The whole loss of a batch."""
@@ -136,23 +150,29 @@ class Distiller(nn.Module):
             mean_logits=MeanLogits(seen.cls.mean(0) if by_mean else None, seen.patch_mean),
         )
 
-    def loss_parts(self, views: Views, targets: Targets, now: Now) -> Iterator[Losses]:
+    def loss_parts(
+        self, views: Views, targets: Targets, now: Now, *, is_last: bool = True
+    ) -> Iterator[Losses]:
         """The loss in two parts, of local and of global crops, whose sum is the loss.
 
         They meet in the teacher's targets alone, so whoever takes the gradient of one before the
-        other is asked for holds the activations of one at a time. Global crops come last: only
-        they reach every parameter.
+        other is asked for holds the activations of one at a time. Global crops come last, because
+        only they reach every parameter: with the gradient of the last micro-batch's, processes
+        share what all parts have added up.
         """
         if len(views.locals):
             yield self._local_part(views, targets, now)
-        yield self._global_part(views, targets, now)
+        yield self._global_part(views, targets, now, share_gradients=is_last)
 
-    def _global_part(self, views: Views, targets: Targets, now: Now) -> Losses:
+    def _global_part(
+        self, views: Views, targets: Targets, now: Now, *, share_gradients: bool
+    ) -> Losses:
         """What the student predicts of masked crops."""
         loss, mask = self.loss, targets.mask
-        guess = self.student(
+        guess = self._call_student(
             views.globals.flatten(0, 1),
             mask,
+            share_gradients=share_gradients,
             predict_patches=loss.patch_weight > 0,
             keep=self._drop_path(views, now, first_view=0, count=GLOBAL_VIEWS),
         )
@@ -171,8 +191,9 @@ class Distiller(nn.Module):
     def _local_part(self, views: Views, targets: Targets, now: Now) -> Losses:
         """What the student sees in local crops, against the teacher's global ones."""
         count = len(views.locals)
-        guess = self.student(
+        guess = self._call_student(
             views.locals.flatten(0, 1),
+            share_gradients=False,
             keep=self._drop_path(views, now, first_view=GLOBAL_VIEWS, count=count),
         )
         cls = cls_loss(

@@ -1,6 +1,5 @@
 """Pre-training: the loop around the step, with checkpoints, evaluations and the log."""
 
-import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +9,6 @@ from pathlib import Path
 from statistics import fmean
 
 import torch
-from torch.optim import Optimizer
 
 from attmask import distributed
 from attmask.config import PretrainConfig
@@ -28,11 +26,9 @@ from attmask.monitor import Monitor, Pace, read_metrics
 from attmask.networks import build_distiller
 from attmask.optim import (
     build_optimizer,
-    clip_each_parameter_,
     load_optimizer_tensors,
     moment_bytes,
     optimizer_tensors,
-    set_rates,
 )
 from attmask.run import RunFolder
 from attmask.schedules import Now, Schedules

@@ -9,10 +9,10 @@ from attmask.config import override
 from attmask.data.source import Source
 from attmask.data.sources import open_images
 from attmask.data.views import Views
-from attmask.distill import Losses
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
 from attmask.schedules import Now
+from attmask.step import StepReport
 from attmask.train import Trainer
 
 TINY = override(load_recipe("tiny"), ["train.workers=1", "train.threads=1", "schedule.epochs=7"])
@@ -51,10 +51,10 @@ def test_what_a_run_would_refuse_is_refused_in_the_same_line(scenes: Path) -> No
 class Watched(Trainer):
     """A trainer that notes which share of the patches each step hides."""
 
-    def learn(self, views: Views, now: Now) -> list[Losses]:
-        losses = super().learn(views, now)
-        self.hidden = [*getattr(self, "hidden", []), float(losses[0].hidden)]
-        return losses
+    def learn(self, views: Views, now: Now) -> StepReport:
+        report = super().learn(views, now)
+        self.hidden = [*getattr(self, "hidden", []), report.diagnostics[0].hidden]
+        return report
 
 
 def test_the_peak_includes_a_step_with_the_largest_masks(scenes: Path, tmp_path: Path) -> None:

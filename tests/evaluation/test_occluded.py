@@ -36,8 +36,8 @@ def test_the_same_patches_are_black_as_attmask_high_hides(
     seed: int, side: int, ratio: float
 ) -> None:
     given = attention(3, side**2, seed)
-    draws = Draws(0, 0, 0, torch.arange(3), (ratio, ratio), "step")
-    expected = High()(given, (side, side), draws)
+    draws = Draws(0, 0, 0, np.arange(3), (ratio, ratio), "step")
+    expected = High()(given, (side, side), draws).hidden
     encoding = occluded(ratio, attention_ranks(given), size=4 * side)
     for i in range(3):
         crop = encoding.crop(picture(), i)

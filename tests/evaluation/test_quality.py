@@ -30,7 +30,7 @@ from attmask.evaluation.quality import (
 )
 from attmask.evaluation.subject import Prototypes, Subject
 from attmask.hardware import Precision
-from attmask.losses import balance
+from attmask.losses import sinkhorn
 from attmask.models.backbone import BackboneConfig, build_backbone
 from attmask.models.heads import Head, HeadConfig
 from tests.real_data import FOLDER, needs
@@ -196,7 +196,7 @@ def test_a_teacher_that_balances_is_measured_by_what_it_teaches_and_it_is_said(
     found = Quality().measure(balanced, Shown(val), bench)
     vectors = bench.features(subject, val, CentreCrop(32)).vectors
     with torch.no_grad():
-        shares = balance(subject.prototypes.head(vectors), temperature=0.04)
+        shares = sinkhorn(subject.prototypes.head(vectors), temperature=0.04)
     own, used, dead = plain(shares.tolist())
     assert [found.numbers[name] for name in OF_A_TEACHER] == pytest.approx(
         [own, used, 100 * dead], rel=1e-4

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from attmask.evaluation.subject import Prototypes
-from attmask.losses import balance
+from attmask.losses import sinkhorn
 from attmask.models.backbone import build_backbone
 from tests.evaluation.subjects import TINY, tiny_subject
 
@@ -52,7 +52,7 @@ def test_balanced_assignments_are_those_of_the_training_however_they_are_split(
 ) -> None:
     prototypes = balancing(temperature)
     cls = torch.randn(images, 24, generator=torch.Generator().manual_seed(0))
-    expected = balance(prototypes.head(cls), temperature)
+    expected = sinkhorn(prototypes.head(cls), temperature)
     torch.testing.assert_close(prototypes.assign(cls), expected, atol=1e-5, rtol=1e-4)
     pieces = torch.cat(list(prototypes.assign_pieces(cls.split(7))))
     torch.testing.assert_close(pieces, expected, atol=1e-5, rtol=1e-4)

@@ -68,7 +68,7 @@ def test_the_teacher_sees_whole_crops_and_reads_what_its_attention_chooses() -> 
         student = network(shared=shared)
         made = Teacher.of(student)
         tokens = student.backbone(pictures(3))
-        asked = []
+        asked: list[Tensor] = []
 
         def choose(attention: Tensor, asked: list[Tensor] = asked) -> Mask:
             asked.append(attention)
