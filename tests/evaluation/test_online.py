@@ -21,7 +21,7 @@ from attmask.evaluation.datasets.pictures import Shown
 from attmask.evaluation.features import CachedCrops, extract
 from attmask.evaluation.knn import knn_accuracy
 from attmask.evaluation.objects import measure_objects
-from attmask.evaluation.online import OnlineEvaluation
+from attmask.evaluation.online import OnlineEvaluation, crops_held
 from attmask.evaluation.quality import Quality
 from attmask.evaluation.subject import Subject
 from attmask.hardware import Precision
@@ -47,7 +47,7 @@ def online(images: Images, monitor: MonitorConfig = MONITOR) -> OnlineEvaluation
 def test_it_stops_between_two_batches(
     scenes: Path, backbone: Backbone, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
-    monkeypatch.setattr(module, "_BATCH", 4)
+    monkeypatch.setattr(module, "BATCH", 4)
     asked: list[bool] = []
 
     def stopped() -> bool:
@@ -278,3 +278,15 @@ def test_top_5_is_logged_only_where_five_images_vote(scenes: Path, backbone: Bac
     assert "knn/top5" not in online(images, four)(backbone, nullcontext)
     five = MONITOR.model_copy(update={"knn_k": 5})
     assert "knn/top5" in online(images, five)(backbone, nullcontext)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_the_crops_that_are_held_are_those_that_were_counted(scenes: Path, labelled: bool) -> None:
+    some_class = min((scenes / "train").iterdir())
+    images = open_images(scenes if labelled else some_class)
+    monitor = MonitorConfig(knn_max_bank_images=30, quality_max_images=10)
+    made = OnlineEvaluation(images, DATA, monitor, image_size=32)
+    bank = 0 if made.bank is None else len(made.bank)
+    held = bank + len(made.queries) + made.views.shape[:2].numel()
+    assert crops_held(images, DATA, monitor) == held
+    assert (bank == 0) == (not labelled)

@@ -62,7 +62,7 @@ def inspect_images(
         class_sizes=_class_sizes(images.train),
     )
     advised = plan(findings, machine, recipe)
-    timing, problem = _timed(advised, images.train) if measure else (None, None)
+    timing, problem = _timed(advised, images) if measure else (None, None)
     alike = Alike(seen)
     audit = Audit(
         data=str(data),
@@ -95,10 +95,10 @@ def inspect_images(
     return dataclasses.replace(audit, warnings=warned)
 
 
-def _timed(advised: Plan, source: Source) -> tuple[Timing | None, str | None]:
+def _timed(advised: Plan, images: Images) -> tuple[Timing | None, str | None]:
     """The timing, or why there is none; the rest of an audit is of use without."""
     try:
-        return time_steps(advised.config, source), None
+        return time_steps(advised.config, images), None
     except (UserError, RuntimeError) as problem:  # PyTorch's own, or a process that died
         return None, str(problem).partition("\n")[0]
 

@@ -15,18 +15,20 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from attmask.audit.memory import peak_bytes, private_bytes
 from attmask.config import PretrainConfig
 from attmask.data.batch import Batch
 from attmask.data.loader import Loader
-from attmask.data.source import Source
+from attmask.data.source import Images
 from attmask.errors import UserError
+from attmask.evaluation.online import BATCH, crops_held
 from attmask.train import Trainer
 
 _SECONDS = 20.0  # for the loader alone, and again for the steps; a step that began is finished
@@ -66,14 +68,14 @@ class Timing:
     """Peak on the accelerator."""
 
 
-def time_steps(config: PretrainConfig, source: Source) -> Timing:
+def time_steps(config: PretrainConfig, images: Images) -> Timing:
     """Train for some steps in another process and report; UserError where that fails."""
     command = [sys.executable, "-c", "from attmask.audit.timing import main; main()"]
     # Where this process found attmask, that one must find it too.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.run(
         command,
-        input=pickle.dumps((config, source)),
+        input=pickle.dumps((config, replace(images, found=None))),
         capture_output=True,
         env=environment,
         check=False,
@@ -92,12 +94,15 @@ def time_steps(config: PretrainConfig, source: Source) -> Timing:
 
 
 def main() -> None:
-    """The other process: config and source come in, one line of JSON goes out."""
-    config, source = pickle.load(sys.stdin.buffer)
+    """The other process: config and images come in, one line of JSON goes out."""
+    config, images = pickle.load(sys.stdin.buffer)
     problem, status = "", 0
     try:
         with tempfile.TemporaryDirectory() as folder:
-            timing = measure(Trainer(config, source, Path(folder) / "run"))
+            trainer = Trainer(config, images.train, Path(folder) / "run")
+            held = _evaluation_memory(trainer, images)
+            timing = measure(trainer)
+            del held
         sys.stdout.write(f"{json.dumps(dataclasses.asdict(timing))}\n")
     except UserError as fault:
         problem, status = str(fault), _USER_ERROR
@@ -141,6 +146,20 @@ def measure(trainer: Trainer) -> Timing:
         workers_bytes=sum(known) if len(known) == len(workers) else None,
         device_bytes=_device_bytes(trainer.device),
     )
+
+
+def _evaluation_memory(trainer: Trainer, images: Images) -> Tensor | None:
+    """The memory that evaluations on the way take: one batch through the network, and the crops
+    that are returned, which a run holds to its end."""
+    config = trainer.config
+    if config.monitor.knn_every_epochs == 0:
+        return None
+    side, channels = config.views.global_size, config.data.channels
+    batch = torch.zeros(BATCH, channels, side, side, device=trainer.device)
+    with torch.inference_mode(), trainer.precision.autocast():
+        trainer.teacher.summary(batch)
+    held = crops_held(images, config.data, config.monitor)
+    return torch.ones(held, channels, side, side, dtype=torch.uint8)
 
 
 def _endless(loader: Loader) -> Iterator[Batch]:

@@ -198,13 +198,18 @@ class CachedCrops:
             raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
         read = partial(_read_or_blank, source, image_size, data)
         batches = read_in_order(read, self.indices, batch_size=256, workers=workers)
-        read_batches = []
-        for batch in batches:
-            read_batches.append(batch)
-            count(len(batch[0]))
-        crops, readable = (torch.cat(column) for column in zip(*read_batches, strict=True))
-        self.images: UInt8[Tensor, "M C H W"] = crops[readable]
-        self.indices = self._without_unreadable(source, readable.tolist())
+        shape = (len(self.indices), data.channels, image_size, image_size)
+        self.images: UInt8[Tensor, "M C H W"] = torch.empty(shape, dtype=torch.uint8)
+        is_readable = torch.empty(len(self.indices), dtype=torch.bool)
+        done = 0
+        for crops, readable in batches:  # in place: a list to be joined would double the memory
+            here = slice(done, done + len(crops))
+            self.images[here], is_readable[here] = crops, readable
+            done += len(crops)
+            count(len(crops))
+        if not is_readable.all():
+            self.images = self.images[is_readable]
+        self.indices = self._without_unreadable(source, is_readable.tolist())
         self.labels = _labels(source, self.indices)
         self.classes = source.classes
 

@@ -40,7 +40,7 @@ HOLDOUT = 0.1
 """The share of labelled training images that are asked about where no others can be."""
 ALIGNED_IMAGES = 500
 """Alignment needs two more passes through the network: a mean over so many images is enough."""
-_BATCH = 256
+BATCH = 256
 
 
 class OnlineEvaluation:
@@ -64,17 +64,12 @@ class OnlineEvaluation:
         self.objects = held_out or images.train
         self.objects_with_mask = len(ObjectMasks(self.objects))
         self.has_objects = self.objects_with_mask > 0
-        train = _trained_on(images.train, data)
-        split = _bank_and_queries(train, held_out)
-        if split is not None:
-            bank, asked = split
+        bank, asked, most = _bank_and_queries(images, data, monitor)
+        self.queries = self._crops(asked, most)
+        if bank is not None:
             self.bank = self._crops(bank, monitor.knn_max_bank_images)
-            self.queries = self._crops(asked, monitor.knn_max_query_images)
             self.classes = len(asked.classes)  # it may have classes that the bank lacks
             self.k = min(monitor.knn_k, len(self.bank))
-        else:
-            asked = held_out or train
-            self.queries = self._crops(asked, monitor.quality_max_images)
         labels = None if self.queries.labels is None else self.queries.labels.numpy()
         self.probe = spread_evenly(labels, len(self.queries), monitor.quality_max_images)
         some = spread_evenly(None, len(self.probe), ALIGNED_IMAGES)
@@ -123,7 +118,7 @@ class OnlineEvaluation:
         self, backbone: Backbone, crops: CachedCrops, autocast: Autocast, count: Count
     ) -> Features:
         return extract_cached(
-            backbone, crops, data=self.data, batch_size=_BATCH, autocast=autocast, count=count
+            backbone, crops, data=self.data, batch_size=BATCH, autocast=autocast, count=count
         )
 
     def _knn(
@@ -167,7 +162,7 @@ class OnlineEvaluation:
     ) -> Float[Tensor, "M D"]:
         rows: list[Tensor] = []
         with frozen(backbone):
-            for some in crops.split(_BATCH):
+            for some in crops.split(BATCH):
                 images = normalise(some.to(backbone.device), self.data.mean, self.data.std)
                 with autocast():
                     rows.append(backbone.summary(images).cls.float().cpu())
@@ -178,7 +173,7 @@ class OnlineEvaluation:
         """Two random crops of each image, the same at every evaluation."""
         views = tuple(RandomView(self.image_size, view) for view in (0, 1))
         read = partial(_read_views, source, views, self.data)
-        batches = read_in_order(read, indices, batch_size=_BATCH, workers=self.workers)
+        batches = read_in_order(read, indices, batch_size=BATCH, workers=self.workers)
         return torch.cat([batch for (batch,) in batches]).transpose(0, 1)
 
     def _crops(self, source: Source, most: int) -> CachedCrops:
@@ -209,18 +204,31 @@ def _trained_on(train: Source, data: DataConfig) -> Source:
     return train
 
 
-def _bank_and_queries(train: Source, held_out: Source | None) -> tuple[Source, Source] | None:
-    """Labelled images to look neighbours up in, and others to classify by them."""
+def crops_held(images: Images, data: DataConfig, monitor: MonitorConfig) -> int:
+    """How many crops an online evaluation holds in memory for as long as a run lasts."""
+    bank, asked, most = _bank_and_queries(images, data, monitor)
+    queries = min(most, len(asked))
+    views = 2 * min(queries, monitor.quality_max_images, ALIGNED_IMAGES)
+    return queries + views + min(monitor.knn_max_bank_images, 0 if bank is None else len(bank))
+
+
+def _bank_and_queries(
+    images: Images, data: DataConfig, monitor: MonitorConfig
+) -> tuple[Source | None, Source, int]:
+    """Labelled images to look neighbours up in, others to classify by them, and how many of
+    those at most; without labels, no images to look up in."""
+    train, held_out = _trained_on(images.train, data), images.held_out
+    without_labels = None, held_out or train, monitor.quality_max_images
     if train.labels is None or len(train.classes) < 2:
-        return None
+        return without_labels
     # Sets of metric learning are tested on classes of their own, which no neighbour can be of.
     asked = None if held_out is None else held_out.labels
     if held_out is not None and asked is not None and np.isin(asked, train.labels).any():
-        return train, held_out
+        return train, held_out, monitor.knn_max_query_images
     log.info(
         "no val or test images of the classes of train: online k-NN asks about %.0f %% of the "
         "training images",
         100 * HOLDOUT,
     )
     bank, queries = train.split_holdout(HOLDOUT)
-    return (bank, queries) if len(queries) else None
+    return (bank, queries, monitor.knn_max_query_images) if len(queries) else without_labels
