@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -13,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from attmask.data.workers import Feed, start_worker
 from attmask.errors import UserError
+from tests.runs import environment
 
 
 class Squares(Dataset[Tensor]):
@@ -114,3 +117,20 @@ def test_a_fault_in_a_worker_that_lives_on_keeps_its_traceback() -> None:
     with pytest.raises(KeyError, match="a fault of ours"):
         made.take()
     made.close()
+
+
+FORK = """
+import cv2, numpy as np
+from torch.utils.data import DataLoader
+from attmask.data.workers import start_worker
+
+cv2.setNumThreads(4)
+cv2.GaussianBlur(np.zeros((2000, 2000, 3), dtype=np.uint8), (31, 31), 5)  # on four threads
+for _ in DataLoader(range(4), num_workers=2, worker_init_fn=start_worker):
+    pass
+assert cv2.getNumThreads() == 4
+"""
+
+
+def test_workers_start_in_a_program_in_which_opencv_has_threads() -> None:
+    subprocess.run([sys.executable, "-c", FORK], env=environment(), check=True, timeout=60)

@@ -1,10 +1,8 @@
 """One pass over the pictures with worker processes, each file read once."""
 
-import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 import torch
 from jaxtyping import Int64
@@ -15,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from attmask.audit.facts import PictureFacts, examine
 from attmask.data.source import Images, Source
 from attmask.data.sources import DataConfig
+from attmask.data.workers import start_worker
 from attmask.errors import UserError
 from attmask.hardware import cores
 
@@ -93,7 +92,7 @@ def _read(chunks: _Chunks, workers: int) -> Iterator[list[PictureFacts]]:
         batch_size=None,
         num_workers=workers,
         collate_fn=_as_it_is,
-        worker_init_fn=_start_worker,
+        worker_init_fn=start_worker,
         generator=torch.Generator(),
     )
     done = 0
@@ -113,13 +112,6 @@ def _read(chunks: _Chunks, workers: int) -> Iterator[list[PictureFacts]]:
 
 def _as_it_is(chunk: list[PictureFacts]) -> list[PictureFacts]:
     return chunk
-
-
-def _start_worker(_: int) -> None:
-    """One thread a worker; Ctrl-C is for the main process, which ends its workers itself."""
-    torch.set_num_threads(1)
-    cv2.setNumThreads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _workers(asked: int | None, chunks: int) -> int:

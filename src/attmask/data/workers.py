@@ -1,5 +1,6 @@
 """Worker processes that read data: how they start, and how the death of one becomes one line."""
 
+import os
 import signal
 import threading
 import time
@@ -139,6 +140,24 @@ class Feed(Generic[Made]):
         if place:
             return UserError(f"{told}; take this picture out, or {fewer} if memory ran out")
         return UserError(f"{told}; if memory ran out, {fewer}")
+
+
+_threads_of_opencv: list[int] = []
+
+
+def _rest_opencv() -> None:
+    _threads_of_opencv.append(cv2.getNumThreads())
+    cv2.setNumThreads(1)
+
+
+def _wake_opencv() -> None:
+    cv2.setNumThreads(_threads_of_opencv.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked process has none of the threads that OpenCV has started, and waits for them for
+    # ever. So they end before a fork, and come back in the parent when OpenCV needs them.
+    os.register_at_fork(before=_rest_opencv, after_in_parent=_wake_opencv)
 
 
 def start_worker(_: int) -> None:
