@@ -1,0 +1,1 @@
+"""One command of the command line a file: its arguments, one call, what is printed."""

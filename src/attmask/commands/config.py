@@ -1,0 +1,33 @@
+"""attmask config: every setting of a recipe."""
+
+import argparse
+
+from attmask.commands.arguments import Commands, add_overrides
+
+
+def add(commands: Commands) -> None:
+    """Its arguments."""
+    parser = commands.add_parser(
+        "config", help="print every setting of a recipe, its meaning and the paper's value"
+    )
+    parser.add_argument("name", metavar="NAME", help="name of a recipe or YAML file")
+    add_overrides(parser)
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Call and print."""
+    from attmask.api import configure
+    from attmask.assign import describe
+    from attmask.recipe import read_recipe
+
+    for line in describe(configure(parsed.name, parsed.overrides)):
+        paper = f" (paper: {line.paper})" if line.paper else ""
+        print(f"{f'{line.key}={line.value}':<48} {line.meaning}{paper}")
+    ablations = read_recipe(parsed.name).about.ablations
+    if ablations:
+        print("\nablations of the paper, as overrides:")
+    for ablation in ablations:
+        result = ", ".join(f"{measure} {value}" for measure, value in ablation.result.items())
+        print(f"  {' '.join(ablation.overrides):<60} {ablation.note}: {result}")
+    return 0

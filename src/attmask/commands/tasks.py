@@ -1,0 +1,28 @@
+"""attmask tasks: list the tasks, or every setting of one."""
+
+import argparse
+
+from attmask.commands.arguments import Commands
+
+
+def add(commands: Commands) -> None:
+    """Its arguments."""
+    parser = commands.add_parser("tasks", help="list the tasks, or every setting of one")
+    parser.add_argument("name", metavar="TASK", nargs="?", help="show its settings")
+    parser.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Call and print."""
+    from attmask.evaluation.catalog import TASKS, find_tasks, settings_of
+
+    if parsed.name is None:
+        for task in TASKS:
+            print(f"{task.name:<24}v{task.version}  {task.about}")
+        return 0
+    (task,) = find_tasks([parsed.name])
+    print(f"{task.name}, version {task.version}: {task.about}\nimages: {task.dataset.layout}")
+    for line in settings_of(task):
+        paper = f" (paper: {line.paper})" if line.paper else ""
+        print(f"{f'{line.key}={line.value}':<40} {line.meaning}{paper}")
+    return 0
