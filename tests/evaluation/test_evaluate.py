@@ -186,10 +186,10 @@ class _Given(Labelled):
 
     def __init__(self, split: Split) -> None:
         super().__init__()
-        object.__setattr__(self, "split", split)
+        object.__setattr__(self, "opened", split)
 
     def open(self, path: Path) -> Split:
-        found: Split = object.__getattribute__(self, "split")
+        found: Split = object.__getattribute__(self, "opened")
         return found
 
 
@@ -222,5 +222,5 @@ def test_a_card_says_what_the_network_is_and_what_it_was_shown(
         "tiny: teacher, step 12 (epoch 2), 2 blocks of width 24, 2 heads, patch 8, "
         "positions by size, mean 0.485 0.456 0.406, std 0.229 0.224 0.225"
     )
-    assert "knn (version 1; train 48, test 20; 40 pixels)" in text
+    assert "knn (version 1; train 48, val 20; 40 pixels)" in text
     assert "top-1 (k = 20)" in text

@@ -10,6 +10,7 @@ import attmask
 from attmask.api import pretrain
 from attmask.evaluation.datasets.labelled import Labelled
 from attmask.evaluation.task import Task
+from attmask.mask import Mask
 from tests.runs import SHORT
 
 BLOCKS = re.findall(
@@ -49,8 +50,8 @@ def test_a_strategy_of_ones_own_makes_masks() -> None:
     class MyStrategy:
         ratio_per = "step"
 
-        def __call__(self, attention: torch.Tensor, grid: object, draws: object) -> torch.Tensor:
-            return attention > attention.mean(dim=1, keepdim=True)
+        def __call__(self, attention: torch.Tensor, grid: object, draws: object) -> Mask:
+            return Mask.count(attention > attention.mean(dim=1, keepdim=True))
 
     attention = torch.rand(8, 196).softmax(dim=-1)
     made: dict[str, object] = {"MyStrategy": MyStrategy, "attention": attention, "step": 0}

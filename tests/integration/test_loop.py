@@ -382,10 +382,10 @@ def test_too_little_memory_is_one_line_with_the_way_out(
 ) -> None:
     made = trainer(scenes, tmp_path / "run")
 
-    def full(*_: object) -> None:
+    def full(*_: object, **settings: object) -> None:
         raise torch.OutOfMemoryError("no room for 2.5 GiB")
 
-    monkeypatch.setattr(made.distiller, "shares", full)
+    monkeypatch.setattr(made.distiller, "loss_parts", full)
     way_out = r"out of memory with 8 images in 1 parts; use train\.accumulate=2"
     with pytest.raises(UserError, match=way_out):
         made.train()

@@ -133,7 +133,7 @@ def test_a_stop_in_an_evaluation_comes_soon_and_the_resumed_run_measures_once(
     scenes: Path, tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    monkeypatch.setattr(online, "_BATCH", 1)  # as slow as with many images
+    monkeypatch.setattr(online, "BATCH", 1)  # as slow as with many images
     process = Forked(tmp_path / "said", *command(scenes, run))
     monkeypatch.undo()
     deadline = time.monotonic() + 90
