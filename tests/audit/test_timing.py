@@ -105,4 +105,4 @@ def test_a_run_takes_the_memory_that_was_forecast(tmp_path: Path) -> None:
         check=True,
     )
     taken = int(process.stdout.split()[-1])
-    assert taken == pytest.approx(forecast, rel=0.15)
+    assert forecast == pytest.approx(taken, rel=0.15)

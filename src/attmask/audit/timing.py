@@ -28,6 +28,7 @@ from attmask.data.batch import Batch
 from attmask.data.loader import Loader
 from attmask.data.source import Images
 from attmask.errors import UserError
+from attmask.evaluation.features import normalise
 from attmask.evaluation.online import BATCH, crops_held
 from attmask.train import Trainer
 
@@ -70,7 +71,9 @@ class Timing:
 
 def time_steps(config: PretrainConfig, images: Images) -> Timing:
     """Train for some steps in another process and report; UserError where that fails."""
-    command = [sys.executable, "-c", "from attmask.audit.timing import main; main()"]
+    # With all that a run imports, which is part of its memory.
+    script = "import attmask.api; from attmask.audit.timing import main; main()"
+    command = [sys.executable, "-c", script]
     # Where this process found attmask, that one must find it too.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.run(
@@ -100,7 +103,8 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory() as folder:
             trainer = Trainer(config, images.train, Path(folder) / "run")
-            held = _evaluation_memory(trainer, images)
+            held = _crops_of_evaluation(config, images)
+            _evaluate_a_batch(trainer)  # a run evaluates before its first step and after its last
             timing = measure(trainer)
             del held
         sys.stdout.write(f"{json.dumps(dataclasses.asdict(timing))}\n")
@@ -119,6 +123,8 @@ def measure(trainer: Trainer) -> Timing:
     made, batch_seconds = _time_batches(batches, trainer.workers)
     steps, computed = _time_steps(batches, trainer)
     _step_with_the_largest_masks(next(batches), trainer)
+    _evaluate_a_batch(trainer)
+    trainer.save()  # a checkpoint is made in memory before it is written
     network_seconds = sum(computed) / len(computed)
     seconds = max(sum(steps) / len(steps), batch_seconds)
     batch, epochs = trainer.config.train.batch_size, trainer.config.schedule.epochs
@@ -148,18 +154,23 @@ def measure(trainer: Trainer) -> Timing:
     )
 
 
-def _evaluation_memory(trainer: Trainer, images: Images) -> Tensor | None:
-    """The memory that evaluations on the way take: one batch through the network, and the crops
-    that are returned, which a run holds to its end."""
-    config = trainer.config
+def _crops_of_evaluation(config: PretrainConfig, images: Images) -> Tensor | None:
+    """The memory that a run's evaluations hold from its beginning to its end."""
     if config.monitor.knn_every_epochs == 0:
         return None
+    held, side = crops_held(images, config.data, config.monitor), config.views.global_size
+    return torch.ones(held, config.data.channels, side, side, dtype=torch.uint8)
+
+
+def _evaluate_a_batch(trainer: Trainer) -> None:
+    """The network on as many images as an evaluation shows it at once."""
+    config = trainer.config
+    if config.monitor.knn_every_epochs == 0:
+        return
     side, channels = config.views.global_size, config.data.channels
-    batch = torch.zeros(BATCH, channels, side, side, device=trainer.device)
+    batch = torch.zeros(BATCH, channels, side, side, dtype=torch.uint8, device=trainer.device)
     with torch.inference_mode(), trainer.precision.autocast():
-        trainer.teacher.summary(batch)
-    held = crops_held(images, config.data, config.monitor)
-    return torch.ones(held, channels, side, side, dtype=torch.uint8)
+        trainer.teacher.summary(normalise(batch, config.data.mean, config.data.std))
 
 
 def _endless(loader: Loader) -> Iterator[Batch]:
