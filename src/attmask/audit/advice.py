@@ -8,9 +8,9 @@ from operator import attrgetter
 from typing import Any
 
 from attmask.audit.summary import Pixels
-from attmask.audit.wording import agree, counted
 from attmask.config import PretrainConfig, override
 from attmask.recipe import load_recipe
+from attmask.wording import agree, counted
 
 LARGE_SET = 100_000
 """From this many images on, the paper's own recipe rather than one for small data sets."""

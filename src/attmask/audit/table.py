@@ -12,9 +12,9 @@ from rich.text import Text
 from attmask.audit.record import Audit
 from attmask.audit.summary import Spread
 from attmask.audit.timing import Timing
-from attmask.audit.wording import counted
 from attmask.data.decode import one_line
 from attmask.data.pictures.endings import describe_skipped
+from attmask.wording import counted
 
 _SHOWN = 3  # names; all are in the JSON
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from attmask.audit.record import Audit
-from attmask.audit.wording import agree, counted
+from attmask.wording import agree, counted
 
 _FEW = 1000  # images
 _UNEVEN = 10.0  # largest class / smallest class

@@ -20,6 +20,7 @@ from attmask.data.sources import DataConfig
 from attmask.data.views import ViewsConfig
 from attmask.data.workers import Feed, share, start_worker
 from attmask.errors import UserError
+from attmask.wording import agree, counted
 
 
 @dataclass
@@ -76,8 +77,9 @@ class Loader:
         world: int = 1,
     ) -> None:
         if len(source) < batch_size:
+            few = f"{counted(len(source), 'image')} {agree(len(source), 'is', 'are')}"
             raise UserError(
-                f"{len(source)} images are fewer than one batch of {batch_size}; "
+                f"{few} fewer than one batch of {batch_size}; "
                 f"use train.batch_size={len(source)} or less, or more images"
             )
         if batch_size < 1 or batch_size % world:

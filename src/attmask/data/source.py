@@ -12,6 +12,7 @@ from jaxtyping import Int64
 from attmask.data.pictures.endings import describe_skipped
 from attmask.data.stores.index import Index
 from attmask.errors import UserError
+from attmask.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class Images:
     def left_out(self) -> list[str]:
         """What is there but not trained on, a line each: other splits, and files of other kinds."""
         held_out = [
-            f"{name}: {len(source):,} {'image' if len(source) == 1 else 'images'}"
+            f"{name}: {counted(len(source), 'image')}"
             for name, source in self.splits.items()
             if name != "train"
         ]

@@ -75,7 +75,7 @@ def test_val_and_test_are_two_splits_and_other_files_are_left_out(
     with caplog.at_level(logging.INFO):
         parts = by_prefix(["test-0.tar", "train-0.tar", "val-0.tar", "extra.tar"])
     assert parts == {"train": ["train-0.tar"], "val": ["val-0.tar"], "test": ["test-0.tar"]}
-    assert "1 of 4 files are neither train, val nor test: left out" in caplog.text
+    assert "1 of 4 files is neither train, val nor test: left out" in caplog.text
 
 
 def test_without_train_val_or_else_test_takes_its_place(caplog: pytest.LogCaptureFixture) -> None:

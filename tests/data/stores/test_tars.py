@@ -56,7 +56,7 @@ def test_hidden_members_links_and_folders_are_left_out(
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         archive.add(tmp_path / "d", "d")
     assert read(tmp_path / "a.tar") == [("d/1.png", None)]
-    assert "has 1 links, which are left out" in caplog.text
+    assert "has 1 link, left out of the images" in caplog.text
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from attmask.errors import UserError
+from attmask.wording import agree, counted
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +92,9 @@ def by_prefix(names: Sequence[str]) -> dict[str, list[str]]:
     if TRAIN not in found and left_out:
         return {TRAIN: list(names)}
     if left_out:
-        log.info("%d of %d files are neither train, val nor test: left out", left_out, len(names))
+        are = agree(left_out, "is", "are")
+        told = f"{left_out} of {counted(len(names), 'file')} {are} neither train, val nor test"
+        log.info("%s: left out", told)
     return in_order(found)
 
 

@@ -13,6 +13,7 @@ from typing import IO
 from attmask.data.pictures.endings import ending_of, picture_endings
 from attmask.data.stores.splits import SIDE_FOLDERS
 from attmask.errors import UserError
+from attmask.wording import counted
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,11 @@ def _members(file: Path, raw: IO[bytes]) -> Iterator[tarfile.TarInfo]:
             ) from fault
         log.warning("%s is damaged (%s): only the samples before are used", file, fault)
     if links:
-        log.warning("%s has %d links, which are left out: pack the files themselves", file, links)
+        log.warning(
+            "%s has %s, left out of the images: pack the files themselves",
+            file,
+            counted(links, "link"),
+        )
 
 
 def _label(ending: str, text: bytes, name: str) -> str | None:

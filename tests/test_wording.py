@@ -2,7 +2,7 @@
 
 import pytest
 
-from attmask.audit.wording import agree, counted
+from attmask.wording import agree, counted
 
 
 @pytest.mark.parametrize(
