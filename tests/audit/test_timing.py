@@ -1,7 +1,5 @@
 """Timing a config: real steps in a process of its own."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -9,14 +7,12 @@ import pytest
 from attmask.audit.timing import Timing, measure, time_steps
 from attmask.config import override
 from attmask.data.sources import open_images
-from attmask.data.synthetic import write_folder
 from attmask.data.views import Views
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
 from attmask.schedules import Now
 from attmask.step import StepReport
 from attmask.train import Trainer
-from tests.runs import environment
 
 TINY = override(load_recipe("tiny"), ["train.workers=1", "train.threads=1", "schedule.epochs=7"])
 
@@ -67,42 +63,3 @@ def test_the_peak_includes_a_step_with_the_largest_masks(scenes: Path, tmp_path:
     assert len(trainer.hidden) == 7
     assert timing.steps_timed == 5  # neither the first nor the one of the largest masks
     assert trainer.distiller.masker.ratio == (0.1, 0.75)
-
-
-MEASURE = """
-import sys
-import subprocess
-import sys
-from pathlib import Path
-from attmask.api import pretrain
-from attmask.audit.memory import peak_bytes
-data, out, *overrides = sys.argv[1:]
-pretrain(data, recipe="cpu", out=Path(out), overrides=overrides)
-print(peak_bytes())
-"""
-RUN = (
-    "train.batch_size=64",
-    "train.workers=1",
-    "train.threads=1",
-    "schedule.epochs=2",
-    "schedule.lr_warmup_epochs=1",
-    "monitor.tensorboard=false",
-)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="reads the peak from /proc")
-def test_a_run_takes_the_memory_that_was_forecast(tmp_path: Path) -> None:
-    write_folder(tmp_path / "data", train=2000, val=500, size=64, seed=0)
-    config = override(load_recipe("cpu"), RUN)
-    forecast = time_steps(config, open_images(tmp_path / "data")).process_bytes
-    assert forecast is not None
-    process = subprocess.run(
-        [sys.executable, "-c", MEASURE, tmp_path / "data", tmp_path / "run", *RUN],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    taken = int(process.stdout.split()[-1])
-    assert forecast == pytest.approx(taken, rel=0.15)
