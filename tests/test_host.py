@@ -1,0 +1,24 @@
+"""Numbers of the host on a device."""
+
+import numpy as np
+import torch
+
+from attmask.host import to_device
+
+CPU = torch.device("cpu")
+
+
+def test_numbers_keep_their_type_shape_and_values() -> None:
+    for numbers in (np.arange(6).reshape(2, 3), np.array([True, False]), np.array([0.5, 1.0])):
+        tensor = to_device(numbers, CPU)
+        assert np.array_equal(tensor.numpy(), numbers)
+        assert tensor.numpy().dtype == numbers.dtype
+
+
+def test_a_transposed_array_is_copied_in_its_own_order() -> None:
+    numbers = np.arange(6).reshape(2, 3).T
+    assert to_device(numbers, CPU).tolist() == numbers.tolist()
+
+
+def test_no_numbers_become_an_empty_tensor() -> None:
+    assert to_device(np.zeros((0, 4)), CPU).shape == (0, 4)
