@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from attmask.evaluation.neighbours import nearest
+from attmask.evaluation.metrics.neighbours import nearest
 
 KS = (20, 200)
 BLOCK = (2048, 1024)  # queries x bank vectors, as in neighbours.py

@@ -11,7 +11,7 @@ from attmask.data.source import Source
 from attmask.data.sources import DataConfig, open_images
 from attmask.data.synthetic import write_folder
 from attmask.errors import UserError
-from attmask.evaluation.objects import strategy_masks
+from attmask.evaluation.metrics.objects import strategy_masks
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from attmask.visualize import (
     SMALLEST_CELL,

@@ -16,19 +16,19 @@ from attmask.config import PretrainConfig, differences, override
 from attmask.data.sources import images_path, open_images
 from attmask.data.stores.axes import FEW_CHANNELS
 from attmask.errors import UserError
-from attmask.evaluation.bench import Bench, Known
-from attmask.evaluation.cache import default_cache
-from attmask.evaluation.card import Card
 from attmask.evaluation.catalog import find_tasks
 from attmask.evaluation.datasets.labelled import Labelled
 from attmask.evaluation.datasets.pictures import Pictures
-from attmask.evaluation.evaluate import measure_all
-from attmask.evaluation.loading import channels_of, load_subject, names_of
-from attmask.evaluation.needs import check_crop
+from attmask.evaluation.features.extractor import FeatureExtractor, Known
+from attmask.evaluation.features.store import default_cache
+from attmask.evaluation.features.transform import Transform
+from attmask.evaluation.loading import channels_of, load_model, names_of
+from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.online import OnlineEvaluation
-from attmask.evaluation.subject import Subject
+from attmask.evaluation.reporting.card import Card
+from attmask.evaluation.requirements import check_crop
+from attmask.evaluation.run import measure_all
 from attmask.evaluation.task import Task
-from attmask.evaluation.transform import Transform
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.models.backbone import Backbone
 from attmask.recipe import load_recipe
@@ -172,7 +172,7 @@ def evaluate(
     with distributed.processes(place):
         here = distributed.own_device(place)
         made = partial(
-            Bench,
+            FeatureExtractor,
             device=here,
             precision=Precision.choose(precision, here),
             batch_size=batch_size,
@@ -187,17 +187,19 @@ def evaluate(
 class Networks:
     """The networks of several checkpoints, each loaded when its turn comes and then let go."""
 
-    def __init__(self, named: Sequence[str | Path], bench_for: Callable[[Subject], Bench]) -> None:
-        self.named, self.bench_for = named, bench_for
-        self._only: Subject | None = None
+    def __init__(
+        self, named: Sequence[str | Path], extractor_for: Callable[[FrozenModel], FeatureExtractor]
+    ) -> None:
+        self.named, self.extractor_for = named, extractor_for
+        self._only: FrozenModel | None = None
 
-    def __iter__(self) -> Iterator[tuple[Subject, Bench]]:
+    def __iter__(self) -> Iterator[tuple[FrozenModel, FeatureExtractor]]:
         """Load them once more, unless there is only one."""
         for name, shown in zip(self.named, names_of(self.named), strict=True):
-            subject = self._only or load_subject(name, shown)
+            model = self._only or load_model(name, shown)
             if len(self.named) == 1:
-                self._only = subject
-            yield subject, self.bench_for(subject)
+                self._only = model
+            yield model, self.extractor_for(model)
 
 
 def _for_channels(task: Task[Any], channels: int | None) -> Task[Any]:
@@ -218,10 +220,10 @@ def _place(data: str | Path | Mapping[str, str | Path], task: str) -> Path:
     return images_path(data[task])
 
 
-def _cache_of(subject: Subject, asked: str | Path | None) -> Path:
+def _cache_of(model: FrozenModel, asked: str | Path | None) -> Path:
     if asked is not None:
         return Path(asked)
-    return default_cache() if subject.folder is None else subject.folder / "features"
+    return default_cache() if model.folder is None else model.folder / "features"
 
 
 def load_backbone(
@@ -233,7 +235,7 @@ def load_backbone(
     weights (timm's, DINO's, iBOT's names) or `timm:NAME`. `.vit` of what is returned is a plain
     timm network.
     """
-    return load_subject(path if network == "teacher" else f"{path}@{network}").backbone
+    return load_model(path if network == "teacher" else f"{path}@{network}").backbone
 
 
 def transform(checkpoint: str | Path, *, image_size: int | None = None) -> Transform:
@@ -243,9 +245,9 @@ def transform(checkpoint: str | Path, *, image_size: int | None = None) -> Trans
     crop (by default the network's own). Call what is returned with a path, a PIL image or an
     array H x W x C, and stack the results to a batch.
     """
-    subject = load_subject(checkpoint)
-    check_crop(subject, image_size)
-    return Transform(image_size or subject.image_size, subject.data)
+    model = load_model(checkpoint)
+    check_crop(model, image_size)
+    return Transform(image_size or model.image_size, model.data)
 
 
 def _assignments(overrides: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:

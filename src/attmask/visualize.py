@@ -14,8 +14,14 @@ from torch import Tensor
 from attmask.data.source import Source
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
-from attmask.evaluation.features import Autocast, frozen, normalise, read_crop, read_in_order
-from attmask.evaluation.objects import strategy_masks
+from attmask.evaluation.features.forward import (
+    Autocast,
+    frozen,
+    normalise,
+    read_crop,
+    read_in_order,
+)
+from attmask.evaluation.metrics.objects import strategy_masks
 from attmask.masking import Grid
 from attmask.models.backbone import Backbone
 

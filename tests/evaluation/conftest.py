@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.labelled import Labelled, Split
-from attmask.evaluation.subject import Subject
-from tests.evaluation.subjects import bench_in, tiny_subject
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.model import FrozenModel
+from tests.evaluation.models import extractor_in, tiny_model
 
 
 @pytest.fixture(scope="module")
-def subject() -> Subject:
-    return tiny_subject()
+def model() -> FrozenModel:
+    return tiny_model()
 
 
 @pytest.fixture(scope="module")
@@ -21,5 +21,5 @@ def split(scenes: Path) -> Split:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return bench_in(tmp_path)
+def extractor(tmp_path: Path) -> FeatureExtractor:
+    return extractor_in(tmp_path)

@@ -11,53 +11,53 @@ from attmask.api import pretrain
 from attmask.config import from_yaml
 from attmask.data.sources import IMAGENET_MEAN
 from attmask.errors import UserError
-from attmask.evaluation.loading import load_run, load_subject, names_of
-from attmask.evaluation.subject import Subject
+from attmask.evaluation.loading import load_model, load_run, names_of
+from attmask.evaluation.model import FrozenModel
 from attmask.networks import build_distiller
 from tests.runs import SHORT, last_checkpoint
 
 
 @pytest.fixture(scope="module")
 def run(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("subjects") / "run"
+    out = tmp_path_factory.mktemp("models") / "run"
     pretrain(scenes, recipe="tiny", out=out, overrides=[*SHORT, "monitor.knn_every_epochs=0"])
     return out
 
 
-def first_weight(subject: Subject) -> torch.Tensor:
-    weight: torch.Tensor = subject.backbone.state_dict()["vit.patch_embed.proj.weight"]
+def first_weight(model: FrozenModel) -> torch.Tensor:
+    weight: torch.Tensor = model.backbone.state_dict()["vit.patch_embed.proj.weight"]
     return weight
 
 
 def test_a_run_is_its_teacher_and_an_at_sign_asks_for_another_network(run: Path) -> None:
     saved = last_checkpoint(run).tensors["weights"]
     key = "backbone.vit.patch_embed.proj.weight"
-    assert torch.equal(first_weight(load_subject(run)), saved[f"teacher.{key}"])
-    assert torch.equal(first_weight(load_subject(f"{run}@student")), saved[f"student.{key}"])
+    assert torch.equal(first_weight(load_model(run)), saved[f"teacher.{key}"])
+    assert torch.equal(first_weight(load_model(f"{run}@student")), saved[f"student.{key}"])
     start = build_distiller(from_yaml(run / "config.yaml")).state_dict()
-    untrained = load_subject(f"{run}@untrained")
+    untrained = load_model(f"{run}@untrained")
     assert torch.equal(first_weight(untrained), start[f"teacher.{key}"])
     assert not torch.equal(first_weight(untrained), saved[f"teacher.{key}"])
     with pytest.raises(UserError, match=r"asks for 'pupil' of a run; use @teacher, @student"):
-        load_subject(f"{run}@pupil")
+        load_model(f"{run}@pupil")
 
 
 def test_a_checkpoint_of_a_run_may_be_named_itself(run: Path) -> None:
     step = sorted((run / "checkpoints").iterdir())[-1]
-    assert load_subject(step).digest == load_subject(run).digest
-    assert load_subject(step).folder == run
+    assert load_model(step).digest == load_model(run).digest
+    assert load_model(step).folder == run
 
 
 def test_a_run_brings_its_images_size_and_prototypes(run: Path) -> None:
-    subject = load_subject(run, "shown")
-    assert (subject.name, subject.folder) == ("shown", run)
-    assert subject.image_size == 32
-    assert subject.prototypes is not None
-    assert (subject.prototypes.centring, subject.prototypes.temperature) == ("mean", 0.04)
+    model = load_model(run, "shown")
+    assert (model.name, model.folder) == ("shown", run)
+    assert model.image_size == 32
+    assert model.prototypes is not None
+    assert (model.prototypes.centring, model.prototypes.temperature) == ("mean", 0.04)
     saved = last_checkpoint(run).tensors["weights"]
-    assert torch.equal(subject.prototypes.centre, saved["cls_centre.value"])
-    cls = torch.randn(3, subject.backbone.width)
-    assert torch.allclose(subject.prototypes.assign(cls).sum(-1), torch.ones(3))
+    assert torch.equal(model.prototypes.centre, saved["cls_centre.value"])
+    cls = torch.randn(3, model.backbone.width)
+    assert torch.allclose(model.prototypes.assign(cls).sum(-1), torch.ones(3))
 
 
 def test_prototypes_know_that_their_run_balances(run: Path, tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_prototypes_know_that_their_run_balances(run: Path, tmp_path: Path) -> N
     text = (other / "config.yaml").read_text()
     assert text.count("centring: mean") == 1
     (other / "config.yaml").write_text(text.replace("centring: mean", "centring: sinkhorn"))
-    prototypes = load_subject(other).prototypes
+    prototypes = load_model(other).prototypes
     assert prototypes is not None
     assert prototypes.centring == "sinkhorn"
 
@@ -74,8 +74,8 @@ def test_prototypes_know_that_their_run_balances(run: Path, tmp_path: Path) -> N
 def test_a_student_has_no_assignments_because_centre_and_temperature_are_the_teachers(
     run: Path,
 ) -> None:
-    assert load_subject(f"{run}@student").prototypes is None
-    assert load_subject(f"{run}@untrained").prototypes is not None
+    assert load_model(f"{run}@student").prototypes is None
+    assert load_model(f"{run}@untrained").prototypes is not None
 
 
 @pytest.mark.parametrize("which", ["", "@student", "@untrained"])
@@ -83,22 +83,22 @@ def test_a_student_has_no_assignments_because_centre_and_temperature_are_the_tea
 def test_what_a_run_does_not_have_is_no_checkpoint(run: Path, name: str, which: str) -> None:
     (run / "a" / "folder").mkdir(parents=True, exist_ok=True)
     with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
-        load_subject(f"{run / name}{which}")
+        load_model(f"{run / name}{which}")
 
 
 def test_a_run_without_its_settings_is_told_apart_from_no_run(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "config.yaml").unlink()
     with pytest.raises(UserError, match=r"config\.yaml is missing beside its .*attmask resume"):
-        load_subject(tmp_path / "run")
+        load_model(tmp_path / "run")
 
 
 def test_a_file_of_weights_is_somebody_elses_backbone(tmp_path: Path) -> None:
     vit = timm.create_model("vit_tiny_patch16_224", num_classes=0, img_size=64)
     save_file(vit.state_dict(), tmp_path / "theirs.safetensors")
-    subject = load_subject(tmp_path / "theirs.safetensors")
-    assert (subject.image_size, subject.prototypes, subject.folder) == (64, None, None)
-    assert torch.equal(first_weight(subject), vit.state_dict()["patch_embed.proj.weight"])
+    model = load_model(tmp_path / "theirs.safetensors")
+    assert (model.image_size, model.prototypes, model.folder) == (64, None, None)
+    assert torch.equal(first_weight(model), vit.state_dict()["patch_embed.proj.weight"])
 
 
 def test_a_run_says_where_its_weights_come_from(run: Path) -> None:
@@ -106,9 +106,9 @@ def test_a_run_says_where_its_weights_come_from(run: Path) -> None:
     steps_per_epoch = saved.info["images"] // 8
     trained = {"step": saved.step, "epoch": round(saved.step / steps_per_epoch, 2)}
     assert saved.step > 0
-    assert load_subject(run).origin == {"weights": "teacher", **trained}
-    assert load_subject(f"{run}@student").origin == {"weights": "student", **trained}
-    assert load_subject(f"{run}@untrained").origin == {
+    assert load_model(run).origin == {"weights": "teacher", **trained}
+    assert load_model(f"{run}@student").origin == {"weights": "student", **trained}
+    assert load_model(f"{run}@untrained").origin == {
         "weights": "untrained",
         "step": 0,
         "epoch": 0,
@@ -123,9 +123,9 @@ def test_attention_is_that_of_the_runs_block_or_of_the_last(run: Path, tmp_path:
     (other / "config.yaml").write_text(text.replace("layer: null", "layer: 1"))
     images = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
-        last = load_subject(run).backbone(images).attention
-        chosen = load_subject(other).backbone(images).attention
-        again = load_subject(other, last_block=True).backbone(images).attention
+        last = load_model(run).backbone(images).attention
+        chosen = load_model(other).backbone(images).attention
+        again = load_model(other, last_block=True).backbone(images).attention
     assert torch.equal(again, last)
     assert not torch.equal(chosen, last)
 
@@ -137,7 +137,7 @@ def test_weights_that_do_not_fit_their_config_are_one_line(run: Path, tmp_path: 
     (other / "config.yaml").write_text(text.replace("depth: 2", "depth: 3", 1))
     assert text.count("depth: 2") == 1
     with pytest.raises(UserError, match=r"do not fit .*config.yaml; put the config.yaml"):
-        load_subject(other)
+        load_model(other)
 
 
 @pytest.mark.parametrize(("channels", "mean"), [(3, IMAGENET_MEAN), (1, (0.459,))])
@@ -148,7 +148,7 @@ def test_a_file_says_nothing_of_its_pixels_so_they_are_imagenets(
         img_size=32, patch_size=8, in_chans=channels, embed_dim=64, depth=1, num_heads=1
     )
     torch.save(vit.state_dict(), tmp_path / "x.pth")
-    found = load_subject(tmp_path / "x.pth")
+    found = load_model(tmp_path / "x.pth")
     assert found.data.mean == mean
     assert (found.data.channels, found.image_size) == (channels, 32)
     assert found.origin == {"weights": "file"}
@@ -157,14 +157,14 @@ def test_a_file_says_nothing_of_its_pixels_so_they_are_imagenets(
 def test_behind_a_file_stands_what_it_does_not_tell(tmp_path: Path) -> None:
     vit = VisionTransformer(img_size=32, patch_size=8, embed_dim=48, depth=1, num_heads=3)
     torch.save(vit.state_dict(), tmp_path / "x.pth")
-    found = load_subject(f"{tmp_path / 'x.pth'}@heads=3,positions=size")
+    found = load_model(f"{tmp_path / 'x.pth'}@heads=3,positions=size")
     assert (found.backbone.heads, found.backbone.positions) == ((3,), "size")
-    assert load_subject(f"{tmp_path / 'x.pth'}@heads=3").backbone.positions == "reference"
+    assert load_model(f"{tmp_path / 'x.pth'}@heads=3").backbone.positions == "reference"
     for wrong in ("heads=0", "positions=cubic", "size=3", "heads=3,"):
         with pytest.raises(UserError, match=r"is no option of a file; use positions=size"):
-            load_subject(f"{tmp_path / 'x.pth'}@{wrong}")
+            load_model(f"{tmp_path / 'x.pth'}@{wrong}")
     with pytest.raises(UserError, match="neither a file of weights nor a name of timm"):
-        load_subject(f"{tmp_path}@heads=3")
+        load_model(f"{tmp_path}@heads=3")
 
 
 def test_a_network_of_timm_is_shown_the_pixels_it_was_made_for(
@@ -176,11 +176,11 @@ def test_a_network_of_timm_is_shown_the_pixels_it_was_made_for(
         return create(name, depth=1, num_classes=num_classes)
 
     monkeypatch.setattr(timm, "create_model", without_weights)
-    assert load_subject("vit_tiny_patch16_224").data.mean == (0.5, 0.5, 0.5)
-    dino = load_subject("timm:vit_small_patch16_224.dino")
+    assert load_model("vit_tiny_patch16_224").data.mean == (0.5, 0.5, 0.5)
+    dino = load_model("timm:vit_small_patch16_224.dino")
     assert dino.data.mean == IMAGENET_MEAN
     assert (dino.origin, dino.backbone.positions) == ({"weights": "timm"}, "reference")
-    asked = load_subject("timm:vit_small_patch16_224.dino@positions=size")
+    asked = load_model("timm:vit_small_patch16_224.dino@positions=size")
     assert asked.backbone.positions == "size"
 
 
@@ -189,7 +189,7 @@ def test_what_is_no_checkpoint_is_refused_with_what_would_be_one(tmp_path: Path,
     with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
         load_run(tmp_path / name)
     with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
-        load_subject(tmp_path / name)
+        load_model(tmp_path / name)
 
 
 def test_short_names_tell_checkpoints_apart() -> None:

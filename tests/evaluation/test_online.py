@@ -15,15 +15,15 @@ from attmask.data.source import Images, everything
 from attmask.data.sources import DataConfig, open_images
 from attmask.errors import UserError
 from attmask.evaluation import online as module
-from attmask.evaluation import progress
-from attmask.evaluation.bench import Bench
 from attmask.evaluation.datasets.pictures import Shown
-from attmask.evaluation.features import CachedCrops, extract
-from attmask.evaluation.knn import knn_accuracy
-from attmask.evaluation.objects import measure_objects
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import CachedCrops, extract
+from attmask.evaluation.metrics.objects import measure_objects
+from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.online import OnlineEvaluation, crops_held
-from attmask.evaluation.quality import Quality
-from attmask.evaluation.subject import Subject
+from attmask.evaluation.protocols.knn import knn_accuracy
+from attmask.evaluation.protocols.label_free import Quality
+from attmask.evaluation.reporting import progress
 from attmask.hardware import Precision
 from attmask.interrupt import StopRequestedError
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
@@ -103,9 +103,11 @@ def test_quality_is_what_the_task_measures_on_the_same_images(
     assert images.val is not None
     numbers = online(images)(backbone, nullcontext)
     cpu = torch.device("cpu")
-    bench = Bench(device=cpu, precision=Precision.choose("fp32", cpu), cache=tmp_path)
-    subject = Subject("tiny", backbone, 32, DATA)
-    found = Quality().measure(subject, Shown(images.val), bench).numbers
+    extractor = FeatureExtractor(
+        device=cpu, precision=Precision.choose("fp32", cpu), cache=tmp_path
+    )
+    model = FrozenModel("tiny", backbone, 32, DATA)
+    found = Quality().measure(model, Shown(images.val), extractor).numbers
     for name in ("rank", "alignment", "uniformity"):
         assert numbers[f"quality/{name}"] == pytest.approx(found[name], rel=1e-5)
     bare = Images(everything(images.train.root, images.train.store), replace(images.val))

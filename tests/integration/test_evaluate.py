@@ -15,8 +15,8 @@ from safetensors.torch import save_file
 from attmask.api import evaluate, pretrain
 from attmask.cli import main
 from attmask.evaluation.datasets.pictures import Pictures
-from attmask.evaluation.loading import load_subject
-from attmask.evaluation.objects import measure_objects
+from attmask.evaluation.loading import load_model
+from attmask.evaluation.metrics.objects import measure_objects
 from tests.runs import SHORT, environment
 
 SMALL = ("linear-cached.epochs=2", "fewshot.shots=[1,2]", "--workers", "0")
@@ -262,12 +262,12 @@ def test_objects_are_measured_on_any_checkpoint(
     assert "attention on the object" in out
     trained, untrained = json.loads((tmp_path / "cards.json").read_text())
     assert trained["numbers"] != untrained["numbers"]
-    subject = load_subject(run)
+    model = load_model(run)
     expected = measure_objects(
-        subject.backbone,
+        model.backbone,
         Pictures().open(scenes).images,
         image_size=32,
-        data=subject.data,
+        data=model.data,
         ratio=0.4,
     )
     numbers = trained["numbers"]

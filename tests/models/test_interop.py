@@ -17,9 +17,9 @@ from torchvision.transforms import v2
 
 from attmask.data.sources import IMAGENET_MEAN, IMAGENET_STD, DataConfig, open_images
 from attmask.errors import UserError
-from attmask.evaluation.bench import Bench
-from attmask.evaluation.encoding import CentreCrop, Reading
-from attmask.evaluation.subject import Subject
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.model import FrozenModel
 from attmask.hardware import Precision
 from attmask.models.interop import _heads, import_backbone, pixels_of
 from tests.real_data import FOLDER, needs
@@ -337,15 +337,17 @@ def test_features_of_photographs_equal_a_plain_timm_forward(tmp_path: Path) -> N
     source = open_images(tmp_path / "few").train
     expected = timms_features(vit, [Path(source.place(i)) for i in range(len(source))])
     backbone = import_backbone(saved(tmp_path, vit.state_dict()))
-    subject = Subject("timm's", backbone, pixels_of(backbone).image_size, DataConfig())
+    model = FrozenModel("timm's", backbone, pixels_of(backbone).image_size, DataConfig())
     cpu = torch.device("cpu")
-    bench = Bench(cpu, Precision.choose("fp32", cpu), tmp_path / "cache", batch_size=3)
+    extractor = FeatureExtractor(
+        cpu, Precision.choose("fp32", cpu), tmp_path / "cache", batch_size=3
+    )
     for name, reading in {
         "cls": Reading(),
         "gap": Reading(token="gap"),
         "gap, normed": Reading(token="gap", norm_gap=True),
     }.items():
-        features = bench.features(subject, source, CentreCrop(224, reading)).vectors
+        features = extractor.features(model, source, CenterCrop(224, reading)).vectors
         assert expected[name].std() > 0.05
         torch.testing.assert_close(features, expected[name], rtol=1e-5, atol=1e-5)
 

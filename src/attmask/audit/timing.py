@@ -28,7 +28,7 @@ from attmask.data.batch import Batch
 from attmask.data.loader import Loader
 from attmask.data.source import Images
 from attmask.errors import UserError
-from attmask.evaluation.features import normalise
+from attmask.evaluation.features.forward import normalise
 from attmask.evaluation.online import BATCH, crops_held
 from attmask.train import Trainer
 

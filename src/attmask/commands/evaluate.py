@@ -79,11 +79,11 @@ def run(parsed: argparse.Namespace) -> int:
     """Call and print."""
     from attmask import distributed
     from attmask.api import evaluate
-    from attmask.evaluation.card import write_cards, write_text
     from attmask.evaluation.catalog import split_words
-    from attmask.evaluation.evaluate import UnfinishedError
-    from attmask.evaluation.occlusion import draw_cards
-    from attmask.evaluation.table import FORMATS, compare, render
+    from attmask.evaluation.protocols.occlusion import draw_cards
+    from attmask.evaluation.reporting.card import write_cards, write_text
+    from attmask.evaluation.reporting.table import FORMATS, compare, render
+    from attmask.evaluation.run import UnfinishedError
 
     checkpoints, tasks = split_words(parsed.words)
     _refuse_options_as_overrides(parsed, tasks)

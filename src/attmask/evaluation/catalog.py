@@ -8,23 +8,23 @@ from typing import Any
 
 from attmask.assign import SettingLine, assigned, describe, unknown, with_values
 from attmask.errors import UserError
-from attmask.evaluation.backgrounds import BackgroundReliance
-from attmask.evaluation.clustering import Clustering
 from attmask.evaluation.datasets.backgrounds import Backgrounds
 from attmask.evaluation.datasets.galleries import CUB, SOP, Cars, Folder, InShop
 from attmask.evaluation.datasets.labelled import Labelled
 from attmask.evaluation.datasets.landmarks import Landmarks
 from attmask.evaluation.datasets.objects import WithObjects
 from attmask.evaluation.datasets.pictures import Pictures
-from attmask.evaluation.fewshot import FewShot
-from attmask.evaluation.knn import Knn
-from attmask.evaluation.linear import Linear
-from attmask.evaluation.linear_cached import LinearCached
-from attmask.evaluation.object_attention import ObjectAttention
-from attmask.evaluation.occlusion import Occlusion
-from attmask.evaluation.quality import Quality
-from attmask.evaluation.recall import Recall
-from attmask.evaluation.retrieval import MULTI_SCALE, Retrieval
+from attmask.evaluation.protocols.backgrounds import BackgroundReliance
+from attmask.evaluation.protocols.clustering import Clustering
+from attmask.evaluation.protocols.fewshot import FewShot
+from attmask.evaluation.protocols.knn import Knn
+from attmask.evaluation.protocols.label_free import Quality
+from attmask.evaluation.protocols.linear import Linear
+from attmask.evaluation.protocols.linear_cached import LinearCached
+from attmask.evaluation.protocols.objects import ObjectAttention
+from attmask.evaluation.protocols.occlusion import Occlusion
+from attmask.evaluation.protocols.recall import Recall
+from attmask.evaluation.protocols.retrieval import MULTI_SCALE, Retrieval
 from attmask.evaluation.task import Task
 from attmask.settings import Config
 

@@ -17,7 +17,7 @@ from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, from_yaml
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
-from attmask.evaluation.subject import Prototypes, Subject
+from attmask.evaluation.model import FrozenModel, Prototypes
 from attmask.models.backbone import build_backbone
 from attmask.models.heads import Head
 from attmask.models.interop import import_backbone, pixels_of
@@ -32,9 +32,9 @@ _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
 _KINDS = "a run, one of its step-... folders, a file of weights (.safetensors, .pth) or timm:NAME"
 
 
-def load_subject(
+def load_model(
     named: str | Path, shown: str | None = None, *, last_block: bool = False
-) -> Subject:
+) -> FrozenModel:
     """The network that `named` names, called `shown` in tables.
 
     Its attention is that of the block by which its run masks, or with `last_block` always that of
@@ -82,7 +82,7 @@ def names_of(named: Sequence[str | Path]) -> list[str]:
 
 def load_run(
     path: Path, which: Which = "teacher", shown: str | None = None, *, last_block: bool = False
-) -> Subject:
+) -> FrozenModel:
     """The network of a run or of one of its checkpoints."""
     folder = path.absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
@@ -112,7 +112,7 @@ def load_run(
             f"the weights of {path} do not fit {run / 'config.yaml'}; put the config.yaml of the "
             "run back as it was written"
         ) from fault
-    return Subject(
+    return FrozenModel(
         name=shown or path.name,
         backbone=backbone.eval().requires_grad_(False),
         image_size=config.views.global_size,
@@ -201,7 +201,7 @@ def _options(text: str) -> tuple[str, _Options | None]:
     return before, _Options(positions, heads)
 
 
-def _imported(place: str, options: _Options | None, shown: str) -> Subject:
+def _imported(place: str, options: _Options | None, shown: str) -> FrozenModel:
     """Somebody else's backbone, from a file or from timm, on images of the size it is made for."""
     name = place.removeprefix(TIMM)
     options = options or _Options()
@@ -211,4 +211,4 @@ def _imported(place: str, options: _Options | None, shown: str) -> Subject:
     known = {"mean": pixels.mean, "std": pixels.std} if pixels.mean and pixels.std else {}
     data = DataConfig.model_validate({"channels": backbone.channels, **known})
     kind = "file" if Path(name).is_file() else "timm"
-    return Subject(shown, backbone, pixels.image_size, data, origin={"weights": kind})
+    return FrozenModel(shown, backbone, pixels.image_size, data, origin={"weights": kind})

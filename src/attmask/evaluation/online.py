@@ -13,7 +13,7 @@ from torch import Tensor
 from attmask.data.decode import decode
 from attmask.data.source import Images, Source
 from attmask.data.sources import DataConfig
-from attmask.evaluation.features import (
+from attmask.evaluation.features.forward import (
     Autocast,
     CachedCrops,
     Count,
@@ -24,12 +24,12 @@ from attmask.evaluation.features import (
     read_in_order,
     spread_evenly,
 )
-from attmask.evaluation.geometry import alignment, effective_rank, uniformity
-from attmask.evaluation.knn import knn_accuracy, reported
-from attmask.evaluation.objects import ObjectMasks, measure_objects
-from attmask.evaluation.progress import counting
-from attmask.evaluation.quality import RandomView
-from attmask.evaluation.rivals import colour_features, pixel_features
+from attmask.evaluation.metrics.baselines import colour_features, pixel_features
+from attmask.evaluation.metrics.geometry import alignment, effective_rank, uniformity
+from attmask.evaluation.metrics.objects import ObjectMasks, measure_objects
+from attmask.evaluation.protocols.knn import knn_accuracy, reported
+from attmask.evaluation.protocols.label_free import RandomView
+from attmask.evaluation.reporting.progress import counting
 from attmask.interrupt import stopping
 from attmask.models.backbone import Backbone
 from attmask.monitor import MonitorConfig

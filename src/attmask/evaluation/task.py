@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from attmask.data.source import Source
-from attmask.evaluation.bench import Bench
-from attmask.evaluation.subject import Subject
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.model import FrozenModel
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class DataSet(Protocol[Opened]):
 class Procedure(Protocol[Measured]):
     """A config that says how something is measured."""
 
-    def measure(self, subject: Subject, data: Measured, bench: Bench) -> Measures:
+    def measure(self, model: FrozenModel, data: Measured, extractor: FeatureExtractor) -> Measures:
         """Measure one network; with several processes, each of them calls it."""
 
 
@@ -66,7 +66,7 @@ class Procedure(Protocol[Measured]):
 class Checking(Protocol[Measured]):
     """A procedure that can say beforehand what it lacks."""
 
-    def check(self, subject: Subject, data: Measured) -> None:
+    def check(self, model: FrozenModel, data: Measured) -> None:
         """Raise `UserError` for anything that `measure` would fail for later.
 
         It is called for every task and every network before the first is measured, so it must be
@@ -78,16 +78,16 @@ class Checking(Protocol[Measured]):
 class Sizing(Protocol):
     """A procedure whose images are not simply of its `image_size` or of the network's own."""
 
-    def shown_size(self, subject: Subject) -> int | None:
+    def shown_size(self, model: FrozenModel) -> int | None:
         """The side of the images that the network is shown, in pixels; None where it varies."""
 
 
-def shown_size(procedure: object, subject: Subject) -> int | None:
+def shown_size(procedure: object, model: FrozenModel) -> int | None:
     """The side of the images that a procedure shows to a network, in pixels, if it is one."""
     if isinstance(procedure, Sizing):
-        return procedure.shown_size(subject)
+        return procedure.shown_size(model)
     asked = getattr(procedure, "image_size", None)
-    return asked if isinstance(asked, int) else subject.image_size
+    return asked if isinstance(asked, int) else model.image_size
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from attmask.errors import UserError
 from attmask.evaluation.datasets.landmarks import Landmarks, read_truth
-from attmask.evaluation.ranking import Truth
+from attmask.evaluation.metrics.ranking import Truth
 from tests.real_data import FOLDER, needs
 
 PLAIN: dict[str, Any] = {

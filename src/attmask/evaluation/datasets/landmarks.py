@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, NoReturn
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.datasets.listed import files_source, folder_with, require_pictures
-from attmask.evaluation.ranking import Truth
-from attmask.evaluation.thumbnail import Box
+from attmask.evaluation.features.thumbnail import Box
+from attmask.evaluation.metrics.ranking import Truth
 from attmask.settings import Config, setting
 
 

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from attmask.errors import UserError
 from attmask.evaluation.datasets.pictures import Pictures, Shown
-from attmask.evaluation.features import spread_evenly
-from attmask.evaluation.objects import ObjectMasks
+from attmask.evaluation.features.forward import spread_evenly
+from attmask.evaluation.metrics.objects import ObjectMasks
 from attmask.settings import setting
 
 

@@ -1,0 +1,44 @@
+"""The preprocessing of a network as a function: a picture becomes what `evaluate` shows it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+
+from attmask.data.decode import decode_picture
+from attmask.data.sources import DataConfig
+from attmask.errors import UserError
+from attmask.evaluation.features.forward import crop_pixels, normalise
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Decode, resize, centre crop and normalise, exactly as `evaluate` does."""
+
+    image_size: int
+    data: DataConfig
+
+    def __call__(
+        self, picture: str | Path | Image.Image | np.ndarray
+    ) -> Float[Tensor, "C height width"]:
+        """A normalised image of a file, of an image of Pillow or of an array H x W x C.
+
+        A file is read as `evaluate` reads it, in any format and depth; an image of Pillow is taken
+        as Pillow has decoded it.
+        """
+        if isinstance(picture, str | Path):
+            pixels = decode_picture(_bytes_of(picture), str(picture), self.data)
+        else:
+            pixels = decode_picture(picture, "the picture", self.data)
+        crop = crop_pixels(pixels, self.image_size)
+        return normalise(crop[None], self.data.mean, self.data.std)[0]
+
+
+def _bytes_of(file: str | Path) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as fault:
+        raise UserError(f"cannot read {file}: {fault.strerror or fault}") from fault

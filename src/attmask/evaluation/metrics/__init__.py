@@ -1,0 +1,1 @@
+"""Measures on features, rankings and attention."""

@@ -1,0 +1,44 @@
+"""The two simplest rivals of a network: the pixels themselves, and no more than their colours."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from attmask.evaluation.features.forward import CachedCrops, Features
+
+
+def pixel_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, Features]:
+    """Raw pixels as features, less the bank's mean image: else all cosines are near one."""
+    pixels = bank.images.flatten(1).float()
+    centre = pixels.mean(dim=0)
+    return (
+        Features(vectors=pixels - centre, labels=bank.labels),
+        Features(vectors=queries.images.flatten(1).float() - centre, labels=queries.labels),
+    )
+
+
+def colour_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, Features]:
+    """Mean and deviation of each channel, standardised by the bank, with a constant beside them.
+
+    Cosine ignores length: without the constant a pale and a vivid image of one hue are the same.
+    """
+    colours = _channel_statistics(bank)
+    centre, spread = colours.mean(dim=0), colours.std(dim=0, correction=0).clamp_min(1e-6)
+
+    def standardised(statistics: Float[Tensor, "M S"]) -> Float[Tensor, "M S+1"]:
+        scaled = (statistics - centre) / spread
+        # As long as a typical row of S standardised numbers.
+        return functional.pad(scaled, (0, 1), value=math.sqrt(len(centre)))
+
+    return (
+        Features(vectors=standardised(colours), labels=bank.labels),
+        Features(vectors=standardised(_channel_statistics(queries)), labels=queries.labels),
+    )
+
+
+def _channel_statistics(crops: CachedCrops) -> Float[Tensor, "M S"]:
+    pixels = crops.images.flatten(2).float()
+    return torch.cat([pixels.mean(dim=2), pixels.std(dim=2, correction=0)], dim=1)

@@ -1,0 +1,111 @@
+"""What a linear probe leaves behind: the numbers of the best learning rate, and its classifier."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attmask import distributed
+from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.probes.budget import Budget
+from attmask.evaluation.probes.classifier import LinearClassifier
+from attmask.evaluation.probes.training import Chosen, Curve, summary
+from attmask.evaluation.task import Measures
+
+
+def keep_classifier(classifier: LinearClassifier, extractor: FeatureExtractor, name: str) -> Path:
+    """Write it where other tasks find it."""
+    file = extractor.cache / "classifiers" / name
+    if distributed.is_main():
+        classifier.save(file)
+    distributed.wait_for_all()
+    return file
+
+
+@dataclass(frozen=True)
+class PaperRate:
+    """The one learning rate that the paper states: for its batch, and for 256 images a step."""
+
+    at_batch: float
+    batch_size: int
+
+    @property
+    def for_256(self) -> float:
+        """The same in the unit of the setting `rates`."""
+        return self.at_batch * 256 / self.batch_size
+
+    def __str__(self) -> str:
+        return f"{self.at_batch:g} at a batch size of {self.batch_size}"
+
+
+def report(
+    curve: Curve,
+    chosen: Chosen,
+    rates: tuple[float, ...],
+    data: Split,
+    notes: tuple[str, ...],
+    classifier: LinearClassifier,
+    file: Path,
+    *,
+    budget: Budget,
+    paper: PaperRate,
+) -> Measures:
+    """What a table shows of the best learning rate and of the paper's; in the details all."""
+    numbers = {
+        "top-1, best epoch": chosen.best.top1,
+        "top-1, last epoch": chosen.last.top1,
+        "top-5, best epoch": chosen.best.top5,
+        "top-5, last epoch": chosen.last.top5,
+        "rate": rates[chosen.index],
+    }
+    stated = summary(curve, rates.index(paper.for_256)) if paper.for_256 in rates else None
+    if stated is not None:
+        numbers["top-1, paper's rate, best epoch"] = stated.best.top1
+        numbers["top-1, paper's rate, last epoch"] = stated.last.top1
+    details = {
+        "training": budget.describe(),
+        "best epoch": chosen.best_epoch,
+        "rates": [_of_one_rate(curve, index, rate) for index, rate in enumerate(rates)],
+        "classifier": str(file),
+        "classifier sha256": classifier.digest,
+    }
+    told = (f"trained for {budget}", *_notes(curve, rates, data, chosen, paper))
+    return Measures(numbers, (*notes, *told), details)
+
+
+def _of_one_rate(curve: Curve, index: int, rate: float) -> Mapping[str, Any]:
+    found = summary(curve, index)
+    if found is None:
+        return {"rate": rate, "top-1, best epoch": None}
+    return {
+        "rate": rate,
+        "best epoch": found.best_epoch,
+        "top-1, best epoch": found.best.top1,
+        "top-1, last epoch": found.last.top1,
+        "top-5, last epoch": found.last.top5,
+        "top-1": [a.top1 for a in (epoch[index] for epoch in curve) if a is not None],
+    }
+
+
+def _notes(
+    curve: Curve, rates: tuple[float, ...], data: Split, chosen: Chosen, paper: PaperRate
+) -> Iterator[str]:
+    best = (
+        "the best epoch" if len(rates) == 1 else f"the best epoch of the best of {len(rates)} rates"
+    )
+    yield (
+        f"{best} was chosen on the test images, which flatters it; the paper's authors choose the "
+        f"epoch so too, but state one learning rate, {paper}"
+    )
+    yield f"the classifier that is kept is that of the best epoch, {chosen.best_epoch}"
+    missing = data.missing_in_train()
+    if missing:
+        yield f"tested without an image to learn from: {len(missing)} classes, first {missing[0]}"
+    if data.classes == 1:
+        yield "there is only one class, so that every answer is right"
+    lost = [
+        f"{rate:g}" for rate, accuracy in zip(rates, curve[-1], strict=True) if accuracy is None
+    ]
+    if lost:
+        yield f"the weights of learning rate {', '.join(lost)} overflowed; it was left out"

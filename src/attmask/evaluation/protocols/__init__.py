@@ -1,0 +1,1 @@
+"""How a frozen network is measured, one protocol a file."""

@@ -1,0 +1,195 @@
+"""How much a network relies on backgrounds: ImageNet-9 through a linear classifier."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from attmask.errors import UserError
+from attmask.evaluation.datasets.backgrounds import KINDS, MAPPING, ChangedBackgrounds
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import Features
+from attmask.evaluation.features.native_size import NativeSize, common_side, whole_patches
+from attmask.evaluation.features.readout import CenterCrop, Encoding
+from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.probes.classifier import LinearClassifier, fitting_reading
+from attmask.evaluation.probes.fit import Fitting, fit_classifier
+from attmask.evaluation.requirements import check_crop
+from attmask.evaluation.task import Measures
+from attmask.settings import setting
+
+_ROWS_AT_ONCE = 4096
+
+
+class BackgroundReliance(Fitting):
+    """Accuracy on objects whose background was kept, changed or taken away."""
+
+    classifier: Path | None = setting(
+        None,
+        "file that the task linear wrote, of all classes of ImageNet or of the nine kinds "
+        "(null: a 9-way one is fitted on original/train)",
+        paper="of 1000 classes",
+    )
+    resize: bool = setting(
+        False, "whether images are resized and cropped as in other tasks", paper="false"
+    )
+    image_size: int | None = setting(
+        None,
+        "side of the crops that a classifier is fitted on, and of resized ones "
+        "(null: the images', where they are not resized, else the network's)",
+        ge=1,
+    )
+
+    def check(self, model: FrozenModel, data: ChangedBackgrounds) -> None:
+        """Whether there is a classifier, or images to fit one on."""
+        self._given(model, data)
+        if self.image_size is not None:
+            check_crop(model, self.image_size)
+
+    def shown_size(self, model: FrozenModel) -> int | None:
+        """One size where images are resized; as published they may have any."""
+        if not self.resize:
+            return None
+        if self.classifier is not None:
+            return LinearClassifier.load(self.classifier, network=model.digest).image_size
+        return self.image_size or model.image_size
+
+    def measure(
+        self, model: FrozenModel, data: ChangedBackgrounds, extractor: FeatureExtractor
+    ) -> Measures:
+        """Per cent of the images of each variant whose object was recognised."""
+        given = self._given(model, data)
+        sides = {name: None if self.resize else common_side(s) for name, s in data.tests.items()}
+        side = next(iter(sides.values()))
+        shown = whole_patches(side, model.backbone.patch_size) if side else model.image_size
+        classifier, notes = given or self._fitted(model, data, extractor, self.image_size or shown)
+        kind_of, way = kinds_of(classifier, data)
+        numbers: dict[str, float] = {}
+        outside: dict[str, float] = {}
+        for name, source in data.tests.items():
+            encoding: Encoding = (
+                CenterCrop(classifier.image_size, classifier.reading)
+                if self.resize
+                else NativeSize(model.backbone.patch_size, classifier.reading, sides[name])
+            )
+            features = extractor.features(model, source, encoding, f"images, {name}")
+            answers = recognise(classifier, features, kind_of)
+            numbers[name], outside[name] = answers.right, answers.outside
+        if "mixed same" in numbers and "mixed random" in numbers:
+            numbers["background gap"] = numbers["mixed same"] - numbers["mixed random"]
+        return Measures(
+            numbers=numbers,
+            notes=(way, *notes, *self._notes(model, data, sides)),
+            details={
+                "answers outside the nine kinds, per cent": outside,
+                "classifier": classifier.describe(),
+            },
+        )
+
+    def _given(
+        self, model: FrozenModel, data: ChangedBackgrounds
+    ) -> tuple[LinearClassifier, tuple[str, ...]] | None:
+        """The classifier of the file, or None where one can be fitted."""
+        if self.classifier is not None:
+            given = LinearClassifier.load(
+                self.classifier, network=model.digest, image_size=self.image_size
+            )
+            kinds_of(given, data)
+            return given, ()
+        if data.train is None:
+            raise UserError(
+                f"{data.root} has no original/train to fit a 9-way classifier on; put it there, or "
+                "give classifier=FILE, which the task linear writes"
+            )
+        return None
+
+    def _fitted(
+        self, model: FrozenModel, data: ChangedBackgrounds, extractor: FeatureExtractor, size: int
+    ) -> tuple[LinearClassifier, tuple[str, ...]]:
+        """One fitted on the original training images, and what must be said of it."""
+        assert data.train is not None
+        assert data.train.labels is not None
+        reading, notes = fitting_reading(self.reading, model.backbone)
+        settings = self.fitting()
+        fitted = fit_classifier(
+            model, data.train, extractor, reading=reading, image_size=size, settings=settings
+        )
+        trained = f"the classifier was fitted for {settings.budget(len(data.train))}"
+        unseen = [k for n, k in enumerate(KINDS) if n not in set(data.train.labels.tolist())]
+        told = [f"original/train has no image of {', '.join(unseen)}"] if unseen else []
+        return fitted, (trained, *told, *notes)
+
+    def _notes(
+        self, model: FrozenModel, data: ChangedBackgrounds, sides: dict[str, int | None]
+    ) -> Iterator[str]:
+        if data.missing:
+            yield f"not there, so not measured: {', '.join(data.missing)}"
+        patch = model.backbone.patch_size
+        for side in sorted({side for side in sides.values() if side is not None and side % patch}):
+            yield (
+                f"images of {side} pixels were cut to the middle {whole_patches(side, patch)}, "
+                f"because patches have {patch}"
+            )
+        mixed = [name for name, side in sides.items() if side is None]
+        if mixed and not self.resize:
+            yield (
+                f"the images of {', '.join(mixed)} are not squares of one size: each was cut to "
+                "the patches that fit in it"
+            )
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Per cent of right answers, and of answers that are none of the nine kinds."""
+
+    right: float
+    outside: float
+
+
+def kinds_of(
+    classifier: LinearClassifier, data: ChangedBackgrounds
+) -> tuple[Int[Tensor, "C"], str]:
+    """The kind of each class that the classifier knows, -1 for none, and how it was found."""
+    known = len(classifier.classes)
+    if known == len(KINDS):
+        for kind, name in zip(KINDS, classifier.classes, strict=True):
+            if name[:2] != kind[:2]:
+                raise UserError(
+                    f"the classifier knows nine classes, but one is {name} where {kind} was "
+                    "wanted; give one that was trained on ImageNet-9 or on ImageNet"
+                )
+        return torch.arange(known), "the classifier knows the nine kinds alone"
+    if data.kind_of is None:
+        raise UserError(
+            f"the classifier knows {known} classes, but {data.root} has no {MAPPING} that says "
+            "their kinds; put the official file there, or give mapping=FILE"
+        )
+    if known != len(data.kind_of):
+        raise UserError(
+            f"the classifier knows {known} classes, but {MAPPING} has {len(data.kind_of)}; give "
+            "a classifier of these, or of the nine kinds"
+        )
+    kind_of = torch.tensor(data.kind_of)
+    without = int((kind_of < 0).sum())
+    return kind_of, (
+        f"the classifier chooses among {known} classes; the {without} that are of none of the "
+        "nine kinds count as wrong"
+    )
+
+
+def recognise(
+    classifier: LinearClassifier, features: Features, kind_of: Int[Tensor, "C"]
+) -> Answers:
+    """How often the kind of the class with the highest score is the right one."""
+    assert features.labels is not None
+    right = outside = 0
+    for first in range(0, len(features.labels), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        kinds = kind_of[classifier.scores(features.vectors[rows]).argmax(dim=1).cpu()]
+        right += int((kinds == features.labels[rows]).sum())
+        outside += int((kinds < 0).sum())
+    images = len(features.labels)
+    return Answers(right=100 * right / images, outside=100 * outside / images)

@@ -1,0 +1,140 @@
+"""k-NN with few labelled images a class: how much a network knows before it is told."""
+
+import statistics
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from pydantic import Field
+from torch import Tensor
+
+from attmask.data.source import place_in_class
+from attmask.errors import UserError
+from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import Features
+from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.protocols.knn import (
+    IDLE_CLASSES,
+    TOP_5,
+    Accuracy,
+    checked_labels,
+    knn_accuracies,
+    missing_classes,
+)
+from attmask.evaluation.requirements import check_crop, check_images
+from attmask.evaluation.task import Measures
+from attmask.settings import Config, setting
+
+_SINGLES_APART = 5  # images between the single shots of two subsets, as in the reference
+
+
+class FewShot(Config):
+    """k-NN from disjoint small subsets of the training images, averaged."""
+
+    shots: tuple[Annotated[int, Field(ge=1)], ...] = setting(
+        (1, 5, 10, 20), "images a class to learn from", paper="1, 5, 10, 20", min_length=1
+    )
+    subsets: int = setting(5, "disjoint subsets for each number of shots", paper="5", ge=1)
+    k: int = setting(20, "neighbours that vote; with one shot it is 1", paper="20", ge=1)
+    temperature: float = setting(
+        0.07, "a neighbour votes with weight exp(cosine / temperature)", paper="0.07", gt=0
+    )
+    reading: Reading = setting(Reading(), "what is read of the network")
+    image_size: int | None = setting(
+        None, "pixels of the centre crop (null: as the network was trained)", paper="224", ge=1
+    )
+
+    def check(self, model: FrozenModel, data: Split) -> None:
+        """Whether every class has images enough, by the labels."""
+        check_images(data.train, data.test)
+        check_crop(model, self.image_size, self.reading)
+        assert data.train.labels is not None
+        self._fewest(torch.from_numpy(np.array(data.train.labels)), data)
+
+    def _fewest(self, labels: Int64[Tensor, "M"], data: Split) -> tuple[int, str]:
+        """The size and the name of the smallest class, if it is large enough for any shot."""
+        sizes = labels.bincount()
+        fewest = int(sizes[sizes > 0].min())
+        smallest = data.train.classes[int((sizes == fewest).nonzero()[0])]
+        if fewest < min(self.shots):
+            raise UserError(
+                f"{min(self.shots)} images of each class were asked for, but {smallest} has "
+                f"{fewest}; use shots=[{fewest}], or leave that class out"
+            )
+        return fewest, smallest
+
+    def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
+        """Mean and sample standard deviation of top-1 over the subsets, for each shot."""
+        encoding = CenterCrop(self.image_size or model.image_size, self.reading)
+        train = extractor.features(model, data.train, encoding, "train images")
+        test = extractor.features(model, data.test, encoding, "test images")
+        labels = checked_labels("train images", train, data.classes)
+        places, sizes = torch.from_numpy(place_in_class(labels.numpy())), labels.bincount()
+        fewest, smallest = self._fewest(labels, data)
+        numbers: dict[str, float] = {}
+        notes = missing_classes(train, test, data.train.classes)
+        details: dict[str, Any] = {}
+        ks: dict[str, int] = {}
+        for shots in self.shots:
+            name = f"{shots} shot" if shots == 1 else f"{shots} shots"
+            starts = [s for s in self.starts(shots) if s + shots <= fewest]
+            if len(starts) < self.subsets:
+                got = f"from {len(starts)} of {self.subsets} subsets" if starts else "left out"
+                notes.append(f"{name}: {got}, because {smallest} has {fewest} images")
+            if not starts:
+                continue
+            found = [
+                self._accuracy(_chosen(train, places, start, shots), test, shots, data, extractor)
+                for start in starts
+            ]
+            top1 = [accuracy.top1 for accuracy in found]
+            numbers[name] = statistics.fmean(top1)
+            if len(found) > 1:
+                numbers[f"{name}, deviation"] = statistics.stdev(top1)
+            k = self.neighbours(shots, shots * int((sizes > 0).sum()))
+            ks[name] = k
+            details[name] = {"starts": starts, "top-1": top1}
+            if k >= TOP_5:
+                details[name]["top-5"] = [accuracy.top5 for accuracy in found]
+        notes += self._few_neighbours(int((sizes > 0).sum()), fewest)
+        if any(k >= TOP_5 for k in ks.values()):
+            notes.append(IDLE_CLASSES)
+        return Measures(numbers, tuple(notes), {**details, "k": ks})
+
+    def starts(self, shots: int) -> list[int]:
+        """Where each subset begins in the images of a class, in file order."""
+        return [i * (_SINGLES_APART if shots == 1 else shots) for i in range(self.subsets)]
+
+    def neighbours(self, shots: int, images: int) -> int:
+        """How many vote, of so many images."""
+        return 1 if shots == 1 else min(self.k, images)
+
+    def _accuracy(
+        self, bank: Features, test: Features, shots: int, data: Split, extractor: FeatureExtractor
+    ) -> Accuracy:
+        k = self.neighbours(shots, len(bank.vectors))
+        return knn_accuracies(
+            bank,
+            test,
+            ks=[k],
+            temperature=self.temperature,
+            classes=data.classes,
+            device=extractor.device,
+        )[k]
+
+    def _few_neighbours(self, classes: int, fewest: int) -> list[str]:
+        return [
+            f"{shots} shots: k = {self.k} is more than the {shots * classes} images: all vote"
+            for shots in self.shots
+            if 1 < shots <= fewest and shots * classes < self.k
+        ]
+
+
+def _chosen(train: Features, places: Int64[Tensor, "M"], start: int, shots: int) -> Features:
+    """The images of each class from `start` on, as many as there are shots."""
+    assert train.labels is not None
+    chosen = ((places >= start) & (places < start + shots)).nonzero().squeeze(1)
+    return Features(vectors=train.vectors[chosen], labels=train.labels[chosen])

@@ -1,0 +1,224 @@
+"""Weighted k-nearest-neighbour classification on frozen features."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from attmask.errors import UserError
+from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import Features
+from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.metrics.neighbours import nearest
+from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.reporting.progress import counting
+from attmask.evaluation.requirements import check_crop, check_images
+from attmask.evaluation.task import Measures
+from attmask.settings import Config, setting
+
+_ROWS_AT_ONCE = 8192
+_NAMES_SHOWN = 3
+TOP_5 = 5
+IDLE_CLASSES = (
+    "in top-5, classes without a vote follow those with one in the order of their numbers, as in "
+    "the authors' code"
+)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Per cent of queries whose class is the first, or among the first five, of the vote."""
+
+    top1: float
+    top5: float
+
+
+class Knn(Config):
+    """The nearest training images vote on the class of each test image."""
+
+    ks: tuple[Annotated[int, Field(ge=1)], ...] = setting(
+        (20, 10, 100, 200), "numbers of neighbours; the first is reported", paper="20", min_length=1
+    )
+    temperature: float = setting(
+        0.07, "a neighbour votes with weight exp(cosine / temperature)", paper="0.07", gt=0
+    )
+    reading: Reading = setting(Reading(), "what is read of the network")
+    image_size: int | None = setting(
+        None, "pixels of the centre crop (null: as the network was trained)", paper="224", ge=1
+    )
+
+    def check(self, model: FrozenModel, data: Split) -> None:
+        """Whether the crops and the blocks are there."""
+        check_images(data.train, data.test)
+        check_crop(model, self.image_size, self.reading)
+
+    def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
+        """Accuracy on the test images for each k, from one search."""
+        encoding = CenterCrop(self.image_size or model.image_size, self.reading)
+        bank = extractor.features(model, data.train, encoding, "train images")
+        queries = extractor.features(model, data.test, encoding, "test images")
+        used = {k: min(k, len(bank.vectors)) for k in self.ks}
+        with counting("looking for neighbours of images", len(queries.vectors)) as count:
+            found = knn_accuracies(
+                bank,
+                queries,
+                ks=sorted(set(used.values())),
+                temperature=self.temperature,
+                classes=data.classes,
+                device=extractor.device,
+                count=count,
+            )
+        first, *others = (found[k] for k in used.values())
+        votes = used[self.ks[0]]
+        numbers = {"top-1": first.top1}
+        if votes >= TOP_5:
+            numbers["top-5"] = first.top5
+        headline = dict.fromkeys(numbers, votes)
+        for k, accuracy in zip(list(used)[1:], others, strict=True):
+            numbers[f"top-1, k={k}"] = accuracy.top1
+        notes = [
+            f"k = {k} is more than the {images} images to learn from: all of them vote"
+            for k, images in used.items()
+            if k > images
+        ]
+        return Measures(
+            numbers,
+            notes=(
+                *notes,
+                *missing_classes(bank, queries, data.train.classes),
+                *few_votes(used.values()),
+            ),
+            details={
+                "by k": {str(k): reported(found[n], n) for k, n in used.items()},
+                "k": headline,
+            },
+        )
+
+
+def reported(accuracy: Accuracy, k: int) -> dict[str, float]:
+    """The accuracies that k votes can give: top-5 only where five classes can have a vote."""
+    return {"top1": accuracy.top1, **({"top5": accuracy.top5} if k >= TOP_5 else {})}
+
+
+def few_votes(ks: Collection[int]) -> list[str]:
+    """Notes on what happens where fewer classes have a vote than are looked at."""
+    left_out = sorted({k for k in ks if k < TOP_5})
+    notes = [IDLE_CLASSES] if any(k >= TOP_5 for k in ks) else []
+    if left_out:
+        named = ", ".join(map(str, left_out))
+        notes.append(f"no top-5 at k = {named}: fewer than five classes can have a vote")
+    return notes
+
+
+def missing_classes(bank: Features, queries: Features, names: Sequence[str]) -> list[str]:
+    """A note on classes that are tested but have no image to learn from, if there are any."""
+    if bank.labels is None or queries.labels is None:
+        return []
+    tested, learned = set(queries.labels.tolist()), set(bank.labels.tolist())
+    missing = [names[c] for c in sorted(tested - learned)]
+    if not missing:
+        return []
+    shown = ", ".join(missing[:_NAMES_SHOWN]) + (", ..." if len(missing) > _NAMES_SHOWN else "")
+    return [f"{len(missing)} of {len(tested)} tested classes have no image to learn from: {shown}"]
+
+
+def knn_accuracy(
+    bank: Features, queries: Features, *, k: int, temperature: float = 0.07, classes: int
+) -> Accuracy:
+    """Let the k most similar bank images vote with weight exp(cosine / temperature).
+
+    Ties: of equally similar bank images the earlier one counts; of classes with equal votes the
+    lower number wins. With fewer than five classes, top-5 looks at all of them.
+    """
+    return knn_accuracies(bank, queries, ks=[k], temperature=temperature, classes=classes)[k]
+
+
+def knn_accuracies(
+    bank: Features,
+    queries: Features,
+    *,
+    ks: Sequence[int],
+    temperature: float = 0.07,
+    classes: int,
+    device: torch.device | None = None,
+    count: Callable[[int], None] = lambda _: None,
+) -> dict[int, Accuracy]:
+    """The same for several k from one search; `count` is told how many queries were done."""
+    bank_labels = checked_labels("bank", bank, classes)
+    query_labels = checked_labels("queries", queries, classes)
+    if bank.vectors.shape[1] != queries.vectors.shape[1]:
+        raise UserError(
+            f"bank features are {bank.vectors.shape[1]} wide, query features "
+            f"{queries.vectors.shape[1]}; extract both with the same network"
+        )
+    for k in ks:
+        if not 1 <= k <= len(bank_labels):
+            raise UserError(
+                f"k = {k} neighbours were asked of a bank of {len(bank_labels)} images; "
+                f"use k from 1 to {len(bank_labels)}, or a larger bank"
+            )
+    if not temperature > 0:
+        raise UserError(f"k-NN temperature {temperature} is not positive; the paper's is 0.07")
+    first, five = dict.fromkeys(ks, 0), dict.fromkeys(ks, 0)
+    done = 0
+    for similarity, index in nearest(bank.vectors, queries.vectors, max(ks), device=device):
+        truth = query_labels[done : done + len(index)]
+        labels = bank_labels[index]
+        for k in ks:
+            rank = _rank_of_truth(similarity[:, :k], labels[:, :k], truth, temperature)
+            first[k] += int((rank < 1).sum())
+            five[k] += int((rank < 5).sum())
+        done += len(index)
+        count(len(index))
+    return {k: Accuracy(top1=100 * first[k] / done, top5=100 * five[k] / done) for k in ks}
+
+
+def checked_labels(name: str, features: Features, classes: int) -> Int[Tensor, "M"]:
+    """The labels of features that can be compared, or what is wrong with them."""
+    if features.labels is None:
+        raise UserError(f"the {name} of k-NN have no labels; put the images in one folder a class")
+    if len(features.labels) == 0:
+        raise UserError(f"the {name} of k-NN are empty; at least one image is needed")
+    if int(features.labels.min()) < 0 or int(features.labels.max()) >= classes:
+        raise UserError(
+            f"the {name} of k-NN have labels {int(features.labels.min())} to "
+            f"{int(features.labels.max())} for {classes} classes; give the true number of classes"
+        )
+    if not all(bool(rows.isfinite().all()) for rows in features.vectors.split(_ROWS_AT_ONCE)):
+        raise UserError(f"the {name} of k-NN have features that are not finite; the run diverged")
+    return features.labels
+
+
+def _rank_of_truth(
+    similarity: Float[Tensor, "q k"],
+    labels: Int[Tensor, "q k"],
+    truth: Int[Tensor, "q"],
+    temperature: float,
+) -> Int[Tensor, "q"]:
+    """How many classes come before the true one in the vote.
+
+    Only classes among the neighbours have votes, so there are at most k sums for a query, however
+    many classes there are.
+    """
+    # Less the largest, so that a low temperature cannot overflow; the order stays the same.
+    nearness = similarity.double() - similarity.double().amax(dim=1, keepdim=True)
+    weights = (nearness / temperature).exp()
+    # Equal labels side by side, the nearer first; the sum of each label stands at its first place.
+    ordered = labels.sort(dim=1, stable=True)
+    is_new = functional.pad(ordered.values[:, 1:] != ordered.values[:, :-1], (1, 0), value=True)
+    place = is_new.cumsum(dim=1) - 1
+    votes = torch.zeros_like(weights).scatter_add_(1, place, weights.gather(1, ordered.indices))
+    voted = torch.zeros_like(labels).scatter_(1, place, ordered.values)
+    counts = votes > 0  # neither a free place nor a weight too small for a number
+    lower, same = voted < truth[:, None], voted == truth[:, None]
+    true_votes = (votes * (same & counts)).sum(dim=1, keepdim=True)
+    before = counts & ((votes > true_votes) | ((votes == true_votes) & lower))
+    # A class without votes comes after all with votes and after lower ones without.
+    idle_before = truth - (counts & lower).sum(dim=1)
+    return before.sum(dim=1) + torch.where(true_votes[:, 0] > 0, 0, idle_before)

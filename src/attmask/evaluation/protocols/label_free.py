@@ -1,0 +1,237 @@
+"""Is a network any good, where nobody has labels: how its features and its assignments spread."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, UInt8
+from torch import Tensor
+
+from attmask.data.cut import cut
+from attmask.data.draws import draw
+from attmask.data.views import ViewsConfig
+from attmask.errors import UserError
+from attmask.evaluation.datasets.pictures import Shown
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import Features, frozen
+from attmask.evaluation.features.readout import CLS, CenterCrop, Reading
+from attmask.evaluation.metrics.geometry import PAIRED_IMAGES, alignment, effective_rank, uniformity
+from attmask.evaluation.model import FrozenModel, Prototypes
+from attmask.evaluation.requirements import check_crop, check_images
+from attmask.evaluation.task import Measures
+from attmask.models.backbone import Backbone
+from attmask.settings import Config, setting
+
+LEAST_AREA = 0.25
+_PROBABILITIES_AT_ONCE = 2**24  # 64 MB of fp32, whatever the number of prototypes
+
+
+@dataclass(frozen=True)
+class RandomView:
+    """A random resized crop, mirrored or not, as a global view of the pre-training is cut.
+
+    Drawn by counter: view 0 or 1 of an image is always the same one. Colours are left alone, so
+    that images of any number of channels can be measured.
+    """
+
+    size: int
+    view: int
+    seed: int = 0
+    least_area: float = LEAST_AREA
+    reading: Reading = CLS
+
+    @property
+    def batched(self) -> bool:
+        """All crops have one size."""
+        return True
+
+    def crop(
+        self, pixels: UInt8[np.ndarray, "H W C"], index: int
+    ) -> UInt8[Tensor, "C height width"]:
+        """What the draw of this image and view says."""
+        size_wh = (pixels.shape[1], pixels.shape[0])
+        settings = ViewsConfig(global_size=self.size, split_scale=self.least_area, local_crops=0)
+        drawn = draw(settings, size_wh, seed=self.seed, epoch=0, sample=index, view=self.view)
+        # Some readers give pixels that must not be written to, and PyTorch warns of those.
+        own = np.require(pixels, requirements="W")
+        cropped = torch.from_numpy(cut(own, size_wh, drawn)).permute(2, 0, 1)
+        return (cropped.flip(-1) if drawn.flip else cropped).contiguous()
+
+    def vectors(
+        self, backbone: Backbone, images: Float[Tensor, "B C height width"]
+    ) -> Float[Tensor, "B W"]:
+        """What `reading` reads."""
+        return self.reading(backbone, images)
+
+    def width(self, backbone: Backbone) -> int:
+        """As wide as what is read."""
+        return self.reading.width(backbone)
+
+    def describe(self) -> dict[str, Any]:
+        """Its own fields."""
+        return {"crop": "random", **asdict(self), "reading": self.reading.model_dump()}
+
+
+@dataclass(frozen=True)
+class Assignments:
+    """How images are assigned to prototypes."""
+
+    entropy: float
+    """Of one image's assignment, in nats, averaged over the images: 0 is a single prototype."""
+    used: float
+    """exp of the entropy of the mean assignment: all K where each is used as much."""
+    dead: float
+    """The share of prototypes that are the first choice of no image."""
+    prototypes: int
+
+    @classmethod
+    def over(cls, batches: Iterable[Float[Tensor, "_ K"]]) -> "Assignments":
+        """Over all images, batch after batch."""
+        images, entropy = 0, 0.0
+        mass = chosen = torch.zeros(())
+        for shares in batches:
+            images += len(shares)
+            entropy += float(torch.special.entr(shares).sum(dtype=torch.float64))
+            mass = mass + shares.sum(dim=0, dtype=torch.float64)
+            chosen = chosen + shares.argmax(dim=1).bincount(minlength=shares.shape[1])
+        if not images:
+            raise ValueError("there are no assignments")
+        if not math.isfinite(entropy):
+            raise UserError("the teacher's assignments are not finite; its training diverged")
+        spread = float(torch.special.entr(mass / images).sum())
+        return cls(
+            entropy=entropy / images,
+            used=math.exp(spread),
+            dead=float((chosen == 0).double().mean()),
+            prototypes=len(mass),
+        )
+
+
+def assignments(prototypes: Prototypes, features: Float[Tensor, "M D"]) -> Assignments:
+    """The teacher's assignments of `[CLS]` features, a few at a time."""
+    pieces = features.split(max(1, _PROBABILITIES_AT_ONCE // len(prototypes.centre)))
+    with frozen(prototypes.head):
+        return Assignments.over(prototypes.assign_pieces(pieces))
+
+
+def common_images(
+    first: Features, second: Features
+) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
+    """The vectors of the images that both have, in the same order."""
+    if first.rows is None and second.rows is None:
+        return first.vectors, second.vectors
+    ours, theirs = (_rows(features) for features in (first, second))
+    if torch.equal(ours, theirs):
+        return first.vectors, second.vectors
+    _, in_first, in_second = np.intersect1d(
+        ours.numpy(), theirs.numpy(), assume_unique=True, return_indices=True
+    )
+    if not len(in_first):
+        raise UserError(
+            "no image could be read for both of its views; remove the kept features (--cache) "
+            "and check that the files stay as they are"
+        )
+    return first.vectors[torch.from_numpy(in_first)], second.vectors[torch.from_numpy(in_second)]
+
+
+def _rows(features: Features) -> Int64[Tensor, "M"]:
+    """Which images of the source these are."""
+    return torch.arange(len(features.vectors)) if features.rows is None else features.rows.long()
+
+
+class Quality(Config):
+    """Rank, alignment and uniformity of the features, and the spread of the assignments."""
+
+    image_size: int | None = setting(
+        None, "side of the crops in pixels (null: the network's own)", ge=1
+    )
+    reading: Reading = setting(CLS, "what is read of the network for rank and distances")
+    least_area: float = setting(
+        LEAST_AREA,
+        "two random crops of each image, compared for alignment, cover this share of it or more",
+        gt=0,
+        le=1,
+    )
+
+    def check(self, model: FrozenModel, data: Shown) -> None:
+        """Whether there are images, and the crops and the blocks are there."""
+        check_images(data.images)
+        check_crop(model, self.image_size, self.reading)
+
+    def measure(self, model: FrozenModel, data: Shown, extractor: FeatureExtractor) -> Measures:
+        """All that can be said without labels."""
+        size, images = self.image_size or model.image_size, data.images
+        shown, first, second = (
+            extractor.features(model, images, encoding, about)
+            for encoding, about in (
+                (CenterCrop(size, self.reading), "images"),
+                (RandomView(size, 0, extractor.seed, self.least_area, self.reading), "first views"),
+                (
+                    RandomView(size, 1, extractor.seed, self.least_area, self.reading),
+                    "second views",
+                ),
+            )
+        )
+        plain = shown.vectors
+        views = common_images(first, second)
+        features = _of_features(plain, alignment(*views))
+        notes = features.notes
+        if len(views[0]) < max(len(first.vectors), len(second.vectors)):
+            said = f"Alignment is of the {len(views[0])} images that were read for both views."
+            notes = (*notes, said)
+        if model.prototypes is None:
+            said = "The network came without its head, so there are no assignments."
+            return Measures(features.numbers, (*notes, said), features.details)
+        cls = plain
+        if self.reading != CLS:
+            cls = extractor.features(model, images, CenterCrop(size), "[CLS] of images").vectors
+        found = assignments(model.prototypes, cls)
+        assigned = _of_assignments(found, len(cls), model.prototypes.centring == "sinkhorn")
+        return Measures(
+            {**features.numbers, **assigned.numbers},
+            notes + assigned.notes,
+            {**features.details, **assigned.details},
+        )
+
+
+def _of_features(plain: Float[Tensor, "M D"], aligned: float) -> Measures:
+    images, width = plain.shape
+    rank = effective_rank(plain)
+    numbers = {"rank": rank, "rank, per cent of width": 100 * rank / width, "alignment": aligned}
+    notes = []
+    if images < width:
+        notes.append(f"The rank cannot exceed the number of images, {images} (width {width}).")
+    if images > 1:
+        numbers["uniformity"] = uniformity(plain)
+    else:
+        notes.append("Uniformity is about pairs of images, and there is only one image.")
+    paired = min(images, PAIRED_IMAGES)
+    details = {"images": images, "width": width, "images paired for uniformity": paired}
+    return Measures(numbers, tuple(notes), details)
+
+
+def _of_assignments(found: Assignments, images: int, balanced: bool) -> Measures:
+    numbers = {
+        "assignment entropy": found.entropy,
+        "prototypes used": found.used,
+        "dead prototypes, per cent": 100 * found.dead,
+    }
+    details = {
+        "prototypes": found.prototypes,
+        "prototypes an image is spread over": math.exp(found.entropy),
+    }
+    notes = []
+    if balanced:
+        notes.append(
+            f"Assignments are balanced over all {images} images, as the training balanced each "
+            "batch: a collapse shows in their entropy, not in the prototypes used."
+        )
+    if images < found.prototypes:
+        notes.append(
+            f"Of {found.prototypes} prototypes no more can be chosen than there are images, "
+            f"{images}; the rest count as dead."
+        )
+    return Measures(numbers, tuple(notes), details)

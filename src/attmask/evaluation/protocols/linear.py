@@ -1,0 +1,246 @@
+"""The linear probe: a classifier trained on frozen features of crops that change every epoch.
+
+Each batch goes through the network once and teaches one classifier for every learning rate.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, UInt8
+from PIL import Image
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from attmask.data.decode import UnreadableImageError, check_readable, decode
+from attmask.data.draws import Box, draw
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
+from attmask.data.views import ViewsConfig
+from attmask.errors import UserError
+from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import as_tensor, frozen, normalise, read_in_order
+from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.features.store import FeatureCache
+from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.probes.budget import Budget, training_budget
+from attmask.evaluation.probes.classifier import LinearClassifier, fitting_reading
+from attmask.evaluation.probes.report import PaperRate, keep_classifier, report
+from attmask.evaluation.probes.training import (
+    Batch,
+    Probes,
+    choose,
+    left_out,
+    order,
+    share_of,
+    train,
+)
+from attmask.evaluation.requirements import check_crop, check_images
+from attmask.evaluation.task import Measures
+from attmask.randomness import uniform
+from attmask.settings import Config, setting
+
+log = logging.getLogger(__name__)
+
+# Counts whenever the same settings give other numbers: what was kept is then stale. The versions
+# of the tasks in catalog.py must be raised with it.
+_VERSION = 2
+
+PAPER = PaperRate(0.003, batch_size=1024)
+PAPER_EPOCHS = 100
+
+
+class Linear(Config):
+    """The paper's linear probe: random resized crops and flips, fresh in every epoch."""
+
+    epochs: int | None = setting(
+        None,
+        "passes over the images (null: 100, more where these make fewer than 1,000 steps of 32)",
+        paper="100",
+        ge=1,
+    )
+    batch_size: int | None = setting(
+        None,
+        "images a step, of all processes (null: 1024, less where it would make fewer than 1,000 "
+        "steps)",
+        paper="1024",
+        ge=1,
+    )
+    rates: tuple[PositiveFloat, ...] = setting(
+        (0.0005, PAPER.for_256, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1),
+        "learning rates for 256 images a step, one classifier each",
+        paper="0.00075 (0.003 at batch 1024); the reference 0.005 at 2048, scaled",
+        min_length=1,
+    )
+    reading: Reading = setting(
+        Reading(blocks=4), "what is read of the network", paper="[CLS] of the last 4 blocks"
+    )
+    scale_min: float = setting(
+        0.08, "least share of the image's area in a training crop", paper="0.08", gt=0, le=1
+    )
+    image_size: int | None = setting(
+        None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
+    )
+
+    def check(self, model: FrozenModel, data: Split) -> None:
+        """Whether there are images to learn from and the crops consist of whole patches."""
+        check_images(data.train, data.test)
+        check_crop(model, self.image_size)
+        check_readable(data.train, model.data)
+
+    def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
+        """Train on the one part, and test on the other after every epoch."""
+        reading, notes = fitting_reading(self.reading, model.backbone)
+        size = self.image_size or model.image_size
+        encoding = CenterCrop(size, reading)
+        test = extractor.features(model, data.test, encoding, "test images")
+        budget = self.budget(len(data.train))
+        crops = TrainingCrops(
+            model, data.train, extractor, budget.batch_size, self.scale_min, reading, size
+        )
+        probes = Probes(
+            scaled(self.rates, budget.batch_size),
+            classes=data.classes,
+            width=reading.width(model.backbone),
+            epochs=budget.epochs,
+            seed=extractor.seed,
+            device=extractor.device,
+        )
+        key = {
+            "linear": _VERSION,
+            "settings": self.model_dump(mode="json"),
+            "training": budget.describe(),
+            "seed": extractor.seed,
+            "classes": list(data.train.classes),
+            "train": extractor.key(model, data.train, encoding),
+            "test": extractor.key(model, data.test, encoding),
+        }
+        keep = FeatureCache(extractor.cache / "probes").place(key)
+        curve = train(probes, crops.epoch, len(data.train), test, keep)
+        chosen = choose(curve, self.rates)
+        classifier = LinearClassifier(
+            weight=probes.each[chosen.index].best_weight,
+            bias=probes.each[chosen.index].best_bias,
+            classes=tuple(data.train.classes),
+            reading=reading,
+            image_size=size,
+            network=model.digest,
+            rate=self.rates[chosen.index],
+            epoch=chosen.best_epoch,
+        )
+        name = f"linear-{model.digest[:16]}-{keep.name[:16]}.safetensors"
+        file = keep_classifier(classifier, extractor, name)
+        unread = left_out(probes, len(data.train))
+        if unread:
+            extractor.known.unreadable[data.train] = unread
+            told = f"{unread} of {len(data.train)} training images could not be read"
+            notes = (*notes, f"{told}; they were left out")
+        return report(
+            curve, chosen, self.rates, data, notes, classifier, file, budget=budget, paper=PAPER
+        )
+
+    def budget(self, images: int) -> Budget:
+        """The batch size and the number of epochs for so many images."""
+        return training_budget(
+            images, batch_size=self.batch_size, epochs=self.epochs, usual_epochs=PAPER_EPOCHS
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingCrops:
+    """Labelled images, cropped anew in every epoch and put through the frozen network."""
+
+    model: FrozenModel
+    source: Source
+    extractor: FeatureExtractor
+    batch_size: int
+    scale_min: float
+    reading: Reading
+    size: int
+
+    def __post_init__(self) -> None:
+        if len(self.source) == 0:
+            raise UserError(f"{self.source.root} has no images to learn from; give some")
+        check_readable(self.source, self.model.data)
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """This process's share of every batch; pictures that cannot be read are left out."""
+        size, seed = self.batch_size, self.extractor.seed
+        batches = order(len(self.source), batch_size=size, seed=seed, epoch=epoch)
+        shares = [share_of(batch) for batch in batches]
+        assert self.source.labels is not None
+        labels = torch.from_numpy(np.array(self.source.labels))
+        rows = self._rows(epoch, torch.cat(shares).tolist())
+        vectors = torch.zeros(
+            0, self.reading.width(self.model.backbone), device=self.extractor.device
+        )
+        readable = torch.zeros(0, dtype=torch.bool)
+        unread: list[int] = []
+        for share in shares:
+            # The network takes fewer images at a time than a step does.
+            while len(readable) < len(share):
+                more, good = next(rows)
+                vectors, readable = torch.cat([vectors, more]), torch.cat([readable, good])
+            here, good = vectors[: len(share)], readable[: len(share)]
+            vectors, readable = vectors[len(share) :], readable[len(share) :]
+            unread += share[~good].tolist()
+            yield here[good.to(here.device)], labels[share][good]
+        if unread and epoch == 0:
+            log.warning(
+                "%d of %d images of %s cannot be read, the first is %s; they are left out",
+                *(len(unread), sum(map(len, shares)), self.source.root),
+                self.source.place(min(unread)),
+            )
+
+    def _rows(
+        self, epoch: int, indices: list[int]
+    ) -> Iterator[tuple[Float[Tensor, "b W"], Bool[Tensor, "b"]]]:
+        extractor, data, backbone = self.extractor, self.model.data, self.model.backbone
+        views = ViewsConfig(global_size=self.size, split_scale=self.scale_min, local_crops=0)
+        # Not the seed itself, by which the crops of pre-training are drawn.
+        seed = int(uniform("crops of a linear probe", extractor.seed) * 2**53)
+        read = partial(read_training_crop, self.source, data, views, seed, epoch)
+        batches = read_in_order(
+            read, indices, batch_size=extractor.batch_size, workers=extractor.workers
+        )
+        backbone.to(extractor.device)
+        for crops, readable in batches:
+            images = normalise(crops.to(extractor.device, non_blocking=True), data.mean, data.std)
+            with frozen(backbone), extractor.autocast():
+                vectors = self.reading(backbone, images)
+            yield vectors.float(), readable
+
+
+def read_training_crop(
+    source: Source, data: DataConfig, views: ViewsConfig, seed: int, epoch: int, index: int
+) -> tuple[UInt8[Tensor, "C size size"], Bool[Tensor, ""]]:
+    """A random crop of an image and that it was read, or black pixels and that it was not."""
+    try:
+        pixels = decode(source, index, data)
+    except UnreadableImageError:
+        side = views.global_size
+        return torch.zeros(data.channels, side, side, dtype=torch.uint8), torch.tensor(False)
+    height, width = pixels.shape[:2]
+    view = draw(views, (width, height), seed=seed, epoch=epoch, sample=index, view=0)
+    crop = resized_crop(pixels, view.box, view.size)
+    return crop.flip(-1) if view.flip else crop, torch.tensor(True)
+
+
+def resized_crop(
+    pixels: UInt8[np.ndarray, "H W C"], box: Box, size: int
+) -> UInt8[Tensor, "C size size"]:
+    """A part of an image at another size, bilinear with antialiasing, as torchvision makes it."""
+    left, top, right, bottom = box
+    planes = pixels[top:bottom, left:right].transpose(2, 0, 1)
+    images = (Image.fromarray(np.ascontiguousarray(plane)) for plane in planes)
+    bilinear = Image.Resampling.BILINEAR
+    return torch.cat([as_tensor(image.resize((size, size), bilinear)) for image in images])
+
+
+def scaled(rates: tuple[float, ...], batch_size: int) -> list[float]:
+    """Learning rates for 256 images a step become those of the batch."""
+    return [rate * batch_size / 256 for rate in rates]

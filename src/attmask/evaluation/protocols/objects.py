@@ -1,0 +1,67 @@
+"""The task `objects`: how much of the object attention falls on, and each mask would hide."""
+
+from attmask.evaluation.datasets.pictures import Shown
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.metrics.objects import ObjectReport, measure_objects
+from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.reporting.progress import counting
+from attmask.evaluation.requirements import check_crop, check_images
+from attmask.evaluation.task import Measures
+from attmask.settings import Config, setting
+
+
+class ObjectAttention(Config):
+    """The share of the attention that falls on objects, and what masks by it hide of them."""
+
+    ratio: float = setting(
+        0.3, "share of the patches that each masking strategy hides", paper="0.1 to 0.5", gt=0, lt=1
+    )
+    image_size: int | None = setting(
+        None, "side of the centre crop in pixels (null: the network's own)", ge=1
+    )
+
+    def check(self, model: FrozenModel, data: Shown) -> None:
+        """Whether there are images, and the crops consist of whole patches."""
+        check_images(data.images)
+        check_crop(model, self.image_size)
+
+    def measure(self, model: FrozenModel, data: Shown, extractor: FeatureExtractor) -> Measures:
+        """Means over the images that show an object, in per cent."""
+        with counting("reading images with objects", len(data.images)) as count:
+            found = measure_objects(
+                model.backbone.to(extractor.device),
+                data.images,
+                image_size=self.image_size or model.image_size,
+                data=model.data,
+                ratio=self.ratio,
+                seed=extractor.seed,
+                batch_size=extractor.batch_size,
+                workers=extractor.workers,
+                autocast=extractor.autocast,
+                count=count,
+            )
+        return Measures(_numbers(found), tuple(self._notes(found, data)))
+
+    def _notes(self, found: ObjectReport, data: Shown) -> list[str]:
+        notes = [
+            "all numbers but attention / area are per cent; every strategy was asked to hide "
+            f"{self.ratio:.0%} of the patches, hint and block hide fewer"
+        ]
+        if left_out := len(data.images) - found.images:
+            notes.append(
+                f"{left_out} of {len(data.images)} images were left out: their crop shows no "
+                "object, or they cannot be read"
+            )
+        return notes
+
+
+def _numbers(found: ObjectReport) -> dict[str, float]:
+    return {
+        "attention on the object": 100 * found.attention_on_object,
+        "area of the object": 100 * found.object_area,
+        "attention / area": found.lift,
+        **{f"object hidden by {name}": 100 * share for name, share in found.object_hidden.items()},
+        **{
+            f"patches hidden by {name}": 100 * share for name, share in found.patches_hidden.items()
+        },
+    }

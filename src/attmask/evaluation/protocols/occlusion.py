@@ -1,0 +1,218 @@
+"""The masked-ImageNet test: what a network still knows when the best of a picture is black.
+
+A fixed reference network says which patches matter most, so that all networks are shown the very
+same pictures.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt16
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from attmask import distributed
+from attmask.data.source import Source
+from attmask.errors import UserError
+from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import Features
+from attmask.evaluation.features.occluded import ClsAttention, Occluded, attention_ranks
+from attmask.evaluation.features.readout import CenterCrop, Encoding
+from attmask.evaluation.loading import load_model
+from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.probes.classifier import LinearClassifier, accuracy, fitting_reading
+from attmask.evaluation.probes.fit import Fitting, fit_classifier
+from attmask.evaluation.protocols.knn import Accuracy
+from attmask.evaluation.reporting.card import Card
+from attmask.evaluation.reporting.plot import Curve, draw_curves
+from attmask.evaluation.requirements import check_crop, check_images
+from attmask.evaluation.task import Measures
+from attmask.settings import setting
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Occlusion(Fitting):
+    """A linear classifier on pictures whose most attended patches are black."""
+
+    ratios: tuple[Share, ...] = setting(
+        (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
+        "shares of the patches that are blacked out, rising",
+        paper="0 to 0.7",
+        min_length=1,
+    )
+    reference: str = setting(
+        "vit_base_patch16_224.dino",
+        "whose attention decides: a run, RUN@untrained, a file of weights, or a name of timm",
+        paper="DINO ViT-B/16",
+    )
+    classifier: Path | None = setting(
+        None,
+        "file that the task linear wrote (null: fitted on features of whole training images)",
+        paper="the linear probe",
+    )
+    image_size: int | None = setting(
+        None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
+    )
+
+    @field_validator("ratios")
+    @classmethod
+    def _rising(cls, ratios: tuple[float, ...]) -> tuple[float, ...]:
+        if any(before >= after for before, after in pairwise(ratios)):
+            raise ValueError(f"ratios {ratios} must rise, each given once")
+        return ratios
+
+    def check(self, model: FrozenModel, data: Split) -> None:
+        """Whether the reference network and the classifier can be loaded and know the classes."""
+        check_images(data.train, data.test)
+        load_model(self.reference, last_block=True)
+        given = self._given(model)
+        check_crop(model, self.image_size if given is None else given.image_size)
+        if given is not None:
+            class_places(given, data.test)
+
+    def shown_size(self, model: FrozenModel) -> int | None:
+        """That of the classifier where one was given."""
+        given = self._given(model)
+        return self.image_size or model.image_size if given is None else given.image_size
+
+    def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
+        """Accuracy on the test images for each share of black patches."""
+        reference = load_model(self.reference, last_block=True)
+        classifier, notes = self._classifier(model, data, extractor)
+        place = class_places(classifier, data.test)
+        test, ranks = ranked_by(reference, data.test, classifier.image_size, extractor)
+        found: dict[float, Accuracy] = {}
+        for ratio in self.ratios:
+            encoding = black_at(ratio, ranks, classifier, reference.digest)
+            features = extractor.features(model, test, encoding, f"images, {ratio:.0%} black")
+            assert features.labels is not None
+            found[ratio] = accuracy(classifier, Features(features.vectors, place[features.labels]))
+        first = {ratio: each.top1 for ratio, each in found.items()}
+        details = {
+            "ratios": list(first),
+            "top-1": list(first.values()),
+            "top-5": [each.top5 for each in found.values()],
+            "patches": ranks.shape[1],
+            "black patches": [int(ranks.shape[1] * ratio) for ratio in first],
+            "reference": reference.digest,
+            "classifier": classifier.describe(),
+        }
+        key = json.dumps([self.model_dump(mode="json"), details, extractor.contents(test)])
+        name = f"{model.digest[:16]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        file = extractor.cache / "plots" / f"occlusion-{name}.png"
+        files, told = drawn({model.name: list(first.items())}, file)
+        return Measures(
+            numbers={
+                "mean over ratios": fmean(first.values()),
+                **{f"top-1 at {ratio:g}": top1 for ratio, top1 in first.items()},
+            },
+            notes=(*notes, *told),
+            details=details,
+            files=files,
+        )
+
+    def _classifier(
+        self, model: FrozenModel, data: Split, extractor: FeatureExtractor
+    ) -> tuple[LinearClassifier, tuple[str, ...]]:
+        """The one that was given, or one fitted on whole images, and what must be said of it."""
+        given = self._given(model)
+        if given is not None:
+            return given, ()
+        reading, notes = fitting_reading(self.reading, model.backbone)
+        fitted = fit_classifier(
+            model,
+            data.train,
+            extractor,
+            reading=reading,
+            image_size=self.image_size or model.image_size,
+            settings=self.fitting(),
+        )
+        told = (
+            "the classifier was fitted on cached features of whole training images, "
+            f"{self.fitting().budget(len(data.train))}"
+        )
+        missing = data.missing_in_train()
+        if missing:
+            told = f"{told}; it never saw {len(missing)} tested classes, the first is {missing[0]}"
+        return fitted, (told, *notes)
+
+    def _given(self, model: FrozenModel) -> LinearClassifier | None:
+        """The classifier of the file, if one was named."""
+        if self.classifier is None:
+            return None
+        return LinearClassifier.load(
+            self.classifier, network=model.digest, image_size=self.image_size
+        )
+
+
+def ranked_by(
+    reference: FrozenModel, source: Source, image_size: int, extractor: FeatureExtractor
+) -> tuple[Source, UInt16[np.ndarray, "M N"]]:
+    """The images that the reference can read, and the order of their patches by its attention."""
+    encoding = ClsAttention(image_size, reference.backbone.patch_size)
+    attention = extractor.features(reference, source, encoding, "images by the reference")
+    read = source if attention.rows is None else source.subset(attention.rows.numpy())
+    return read, attention_ranks(attention.vectors)
+
+
+def black_at(
+    ratio: float, ranks: UInt16[np.ndarray, "M N"], classifier: LinearClassifier, reference: str
+) -> Encoding:
+    """What is shown at a ratio: plain crops, whose features other tasks share, if none is black."""
+    size, reading = classifier.image_size, classifier.reading
+    occluded = Occluded(size, reading, ratio, ranks, reference)
+    return occluded if occluded.hidden else CenterCrop(size, reading)
+
+
+def class_places(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C"]:
+    """The number that each class of a source has for the classifier, by its name."""
+    assert source.labels is not None
+    numbers = {name: number for number, name in enumerate(classifier.classes)}
+    asked = [source.classes[number] for number in np.unique(source.labels)]
+    unknown = [name for name in asked if name not in numbers]
+    if unknown:
+        raise UserError(
+            f"the classifier does not know {len(unknown)} of the {len(asked)} classes of "
+            f"{source.root}, the first is {unknown[0]}; give one that was trained on these classes"
+        )
+    return torch.tensor([numbers.get(name, -1) for name in source.classes])
+
+
+def draw_cards(cards: Sequence[Card], file: Path) -> None:
+    """The curves of several networks in one picture."""
+    curves = {
+        card.checkpoint: list(zip(card.details["ratios"], card.details["top-1"], strict=True))
+        for card in cards
+        if "ratios" in card.details
+    }
+    if not curves:
+        raise UserError(f"{file} would show accuracy against ratio; add the task occlusion")
+    _, notes = drawn(curves, file)
+    if notes:
+        raise UserError(notes[0])
+
+
+def drawn(curves: Mapping[str, Curve], file: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Accuracy against ratio of one or several networks as a file, or a note why there is none."""
+    whose = f" of {next(iter(curves))}" if len(curves) == 1 else ""
+    if distributed.is_main():
+        try:
+            draw_curves(
+                curves,
+                file,
+                title="Accuracy with the most attended patches blacked out",
+                across="share of black patches",
+                up=f"top-1{whose}, per cent",
+            )
+        except UserError as fault:  # the numbers are worth more than their picture
+            return (), (f"no plot was drawn: {fault}",)
+    return (file,), ()

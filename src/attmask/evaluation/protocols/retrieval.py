@@ -1,0 +1,181 @@
+"""Retrieval of landmarks: the database ranked for each query, judged at three difficulties."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int64
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from attmask.data.sources import open_images
+from attmask.errors import UserError
+from attmask.evaluation.datasets.landmarks import LandmarkSet
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import Features
+from attmask.evaluation.features.readout import CLS, Reading
+from attmask.evaluation.features.thumbnail import Thumbnail
+from attmask.evaluation.metrics.ranking import (
+    DIFFICULTIES,
+    Answer,
+    Average,
+    Difficulty,
+    average,
+    judge,
+)
+from attmask.evaluation.metrics.whitening import learn_whitening
+from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.requirements import check_images
+from attmask.evaluation.task import Measures
+from attmask.settings import Config, setting
+
+MULTI_SCALE = (1.0, 2**-0.5, 0.5)
+"""The scales of DINO and iBOT, from which the mean is taken."""
+
+
+class Retrieval(Config):
+    """Landmark retrieval by cosine; the defaults are DINO's for networks trained on ImageNet."""
+
+    image_size: int = setting(
+        224,
+        "longer side of a picture in pixels; smaller ones stay, what fills no patch is cut off",
+        paper="DINO 224, iBOT 512",
+        ge=1,
+    )
+    scales: tuple[Annotated[float, Field(gt=0, le=4)], ...] = setting(
+        (1.0,),
+        "scales of each picture, whose vectors are averaged",
+        paper="DINO 1; iBOT 1, 0.707, 0.5",
+        min_length=1,
+    )
+    equal_scales: bool = setting(
+        False,
+        "whether vectors are made of length one before their mean over scales",
+        paper="false",
+    )
+    queries: Literal["whole", "box"] = setting(
+        "whole", "show the whole query or the box of the landmark", paper="whole"
+    )
+    whitening: Literal["database"] | Path | None = setting(
+        None, "learn PCA whitening on the database or on these images (null: off)", paper="null"
+    )
+    whitening_width: int | None = setting(None, "directions that whitening keeps (null: all)", ge=1)
+    reading: Reading = setting(CLS, "what is read of the network", paper="[CLS], 1 block")
+
+    def check(self, model: FrozenModel, data: LandmarkSet) -> None:
+        """Whether the blocks and the images for whitening are there."""
+        self.reading.width(model.backbone)
+        if isinstance(self.whitening, Path):
+            check_images(open_images(self.whitening).train)
+
+    def measure(
+        self, model: FrozenModel, data: LandmarkSet, extractor: FeatureExtractor
+    ) -> Measures:
+        """Mean average precision and precision at 1, 5 and 10, in per cent."""
+        whole = Thumbnail(self.image_size, self.scales, self.equal_scales, None, self.reading)
+        boxes = data.boxes if self.queries == "box" else None
+        asked = Thumbnail(self.image_size, self.scales, self.equal_scales, boxes, self.reading)
+        database = extractor.features(model, data.database, whole, "database")
+        queries = extractor.features(model, data.queries, asked, "queries")
+        notes = _unread(data, database, queries)
+        if self.whitening is not None:
+            learned_on = database.vectors
+            if isinstance(self.whitening, Path):
+                other = open_images(self.whitening).train
+                learned_on = extractor.features(model, other, whole, "whitening").vectors
+            whitening = learn_whitening(learned_on, self.whitening_width)
+            database, queries = (
+                Features(whitening(part.vectors), part.labels) for part in (database, queries)
+            )
+            kept, width = queries.vectors.shape[1], whole.width(model.backbone)
+            if kept < min(width, self.whitening_width or width):
+                notes.append(f"whitening found variance along {kept} of {width} directions")
+        answers = _judged(data, database, queries)
+        averages = {difficulty: average(answers[difficulty]) for difficulty in DIFFICULTIES}
+        return Measures(
+            _numbers(averages),
+            (*notes, *_without_answer(averages, len(queries.vectors))),
+            {"average precision by query": _by_query(data, queries, answers)},
+        )
+
+
+def rank(database: Float[Tensor, "M D"], queries: Float[Tensor, "Q D"]) -> Int64[np.ndarray, "Q M"]:
+    """The rows of the database for each query, the most similar first; of equals the earlier."""
+    similarity = functional.normalize(queries, dim=1) @ functional.normalize(database, dim=1).T
+    return similarity.argsort(dim=1, descending=True, stable=True).numpy()
+
+
+def _judged(
+    data: LandmarkSet, database: Features, queries: Features
+) -> dict[Difficulty, list[Answer | None]]:
+    """What became of each readable query."""
+    # Labels are numbers of images: unreadable ones have no vector, so rows are no numbers.
+    numbers, asked = _labels(database).numpy(), _labels(queries).tolist()
+    rankings = [numbers[rows] for rows in rank(database.vectors, queries.vectors)]
+    return {
+        difficulty: [
+            judge(
+                ranking,
+                data.truths[query].wanted(difficulty),
+                data.truths[query].ignored(difficulty),
+            )
+            for query, ranking in zip(asked, rankings, strict=True)
+        ]
+        for difficulty in DIFFICULTIES
+    }
+
+
+def _numbers(averages: dict[Difficulty, Average | None]) -> dict[str, float]:
+    """Per cents, the precision averaged over recall first."""
+    if averages["medium"] is None:
+        raise UserError(
+            "no query has a right answer in the database, easy or hard; give the official ground "
+            "truth, or check that the pictures can be read"
+        )
+    given = {name: found for name, found in averages.items() if found is not None}
+    numbers = {f"{name} mAP": 100 * found.average_precision for name, found in given.items()}
+    for name, found in given.items():
+        numbers |= {f"{name} mP@{k}": 100 * share for k, share in found.precision.items()}
+    return numbers
+
+
+def _unread(data: LandmarkSet, database: Features, queries: Features) -> list[str]:
+    notes = []
+    if missing := len(data.database) - len(database.vectors):
+        notes.append(f"{missing} unreadable database images count as never found")
+    if missing := len(data.queries) - len(queries.vectors):
+        notes.append(f"{missing} unreadable queries are left out")
+    return notes
+
+
+def _without_answer(averages: dict[Difficulty, Average | None], queries: int) -> list[str]:
+    notes = []
+    for difficulty, found in averages.items():
+        if found is None:
+            notes.append(f"no query has a right answer that is {difficulty}")
+        elif found.queries < queries:
+            left = queries - found.queries
+            notes.append(
+                f"{left} of {queries} queries have no {difficulty} answer and are left out"
+            )
+    return notes
+
+
+def _by_query(
+    data: LandmarkSet, queries: Features, answers: dict[Difficulty, list[Answer | None]]
+) -> dict[str, Any]:
+    """Per cents by the name of the query and the difficulty."""
+    names = [data.queries.name(number) for number in _labels(queries).tolist()]
+    return {
+        difficulty: {
+            name: None if answer is None else 100 * answer.average_precision
+            for name, answer in zip(names, given, strict=True)
+        }
+        for difficulty, given in answers.items()
+    }
+
+
+def _labels(features: Features) -> Tensor:
+    assert features.labels is not None
+    return features.labels

@@ -1,0 +1,21 @@
+"""What can be checked before images are read: whether a network can be shown and read as asked."""
+
+from attmask.data.source import Source
+from attmask.errors import UserError
+from attmask.evaluation.features.readout import Reading
+from attmask.evaluation.model import FrozenModel
+from attmask.models.backbone import patches_along
+
+
+def check_crop(model: FrozenModel, image_size: int | None, reading: Reading | None = None) -> None:
+    """Refuse crops that do not consist of whole patches, and blocks that are not there."""
+    patches_along(image_size or model.image_size, model.backbone.patch_size)
+    if reading is not None:
+        reading.width(model.backbone)
+
+
+def check_images(*sources: Source) -> None:
+    """Refuse sources without images."""
+    for source in sources:
+        if len(source) == 0:
+            raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")

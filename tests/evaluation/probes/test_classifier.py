@@ -1,0 +1,192 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from attmask.errors import UserError
+from attmask.evaluation.features.forward import Features
+from attmask.evaluation.features.readout import Reading
+from attmask.evaluation.probes import classifier as module
+from attmask.evaluation.probes.classifier import (
+    LinearClassifier,
+    accuracies,
+    accuracy,
+    fitting_reading,
+)
+from attmask.evaluation.protocols.knn import Accuracy
+from tests.evaluation.models import tiny_backbone
+
+
+def classifier(classes: int = 3, width: int = 4, seed: int = 0) -> LinearClassifier:
+    draw = torch.Generator().manual_seed(seed)
+    return LinearClassifier(
+        weight=torch.randn(classes, width, generator=draw),
+        bias=torch.randn(classes, generator=draw),
+        classes=tuple(f"class {c} é" for c in range(classes)),
+        reading=Reading(blocks=2, token="gap"),
+        image_size=96,
+        network="abcdef0123456789",
+        rate=0.1 + 0.2,
+    )
+
+
+def features(images: int, classes: int = 3, width: int = 4, seed: int = 1) -> Features:
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (images,), generator=draw)
+    return Features(torch.randn(images, width, generator=draw), labels)
+
+
+def plain_accuracy(trained: LinearClassifier, tested: Features) -> Accuracy:
+    assert tested.labels is not None
+    first = five = 0
+    for vector, label in zip(tested.vectors, tested.labels.tolist(), strict=True):
+        scores = (trained.weight @ vector + trained.bias).tolist()
+        ranked = sorted(range(len(scores)), key=lambda c: -scores[c])
+        first += label == ranked[0]
+        five += label in ranked[:5]
+    return Accuracy(100 * first / len(tested.labels), 100 * five / len(tested.labels))
+
+
+def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
+    before = classifier()
+    before.save(tmp_path / "new" / "folder" / "c.safetensors")
+    after = LinearClassifier.load(
+        tmp_path / "new" / "folder" / "c.safetensors", network=before.network
+    )
+    assert torch.equal(after.weight, before.weight)
+    assert torch.equal(after.bias, before.bias)
+    assert (after.classes, after.reading, after.image_size, after.network, after.rate) == (
+        before.classes,
+        before.reading,
+        before.image_size,
+        before.network,
+        before.rate,
+    )
+    assert (
+        after.describe()
+        == before.describe()
+        == {"sha256": before.digest, "rate": 0.1 + 0.2, "classes": 3}
+    )
+    assert [f.name for f in (tmp_path / "new" / "folder").iterdir()] == ["c.safetensors"]
+
+
+def test_a_classifier_of_another_network_is_refused_with_both_names(tmp_path: Path) -> None:
+    classifier().save(tmp_path / "c.safetensors")
+    with pytest.raises(UserError, match="on network abcdef01, but this one is 99999999"):
+        LinearClassifier.load(tmp_path / "c.safetensors", network="9" * 64)
+
+
+def test_classifiers_with_other_weights_have_another_hash() -> None:
+    one = classifier()
+    assert one.digest == classifier().digest
+    assert one.digest != replace(one, bias=one.bias + 1).digest
+    assert one.digest != replace(one, weight=-one.weight).digest
+
+
+def test_a_rate_that_nobody_knows_stays_unknown(tmp_path: Path) -> None:
+    replace(classifier(), rate=None).save(tmp_path / "c.safetensors")
+    found = LinearClassifier.load(tmp_path / "c.safetensors", network="abcdef0123456789")
+    assert found.rate is None
+
+
+def test_a_classifier_of_crops_of_another_size_is_refused(tmp_path: Path) -> None:
+    file, network = tmp_path / "c.safetensors", "abcdef0123456789"
+    classifier().save(file)
+    assert LinearClassifier.load(file, network=network, image_size=96).image_size == 96
+    with pytest.raises(UserError, match=r"image_size=64 was asked, but .* crops of 96 pixels"):
+        LinearClassifier.load(file, network=network, image_size=64)
+
+
+def test_a_missing_or_foreign_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no classifier .*; train one"):
+        LinearClassifier.load(tmp_path / "c.safetensors", network="a")
+    save_file({"weight": torch.zeros(2, 2)}, tmp_path / "c.safetensors")
+    with pytest.raises(UserError, match="is not a linear classifier"):
+        LinearClassifier.load(tmp_path / "c.safetensors", network="a")
+
+
+@pytest.mark.parametrize("damage", ["empty", "short", "garbage", "one bit"])
+def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "c.safetensors"
+    classifier().save(file)
+    data = file.read_bytes()
+    flipped = bytes([*data[:-1], data[-1] ^ 1])
+    file.write_bytes(
+        {"empty": b"", "short": data[:-3], "garbage": b"x" * 99, "one bit": flipped}[damage]
+    )
+    with pytest.raises(UserError, match="is damaged; delete it"):
+        LinearClassifier.load(file, network="abcdef0123456789")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(UserError, match=r"cannot keep the classifier .*--cache"):
+        classifier().save(tmp_path / "taken" / "c.safetensors")
+
+
+@given(seed=st.integers(0, 10_000), classes=st.integers(1, 9), images=st.integers(1, 30))
+def test_accuracy_equals_a_plain_loop(seed: int, classes: int, images: int) -> None:
+    trained, tested = classifier(classes, seed=seed), features(images, classes, seed=seed + 1)
+    assert accuracy(trained, tested) == plain_accuracy(trained, tested)
+
+
+def test_chunks_do_not_change_the_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, tested = classifier(7), features(41, 7)
+    whole = accuracy(trained, tested)
+    monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", 7 * 4)
+    assert accuracy(trained, tested) == whole
+
+
+def test_rows_choose_what_is_tested() -> None:
+    trained, tested = classifier(7), features(41, 7)
+    assert tested.labels is not None
+    rows = torch.tensor([5, 3, 40, 3])
+    chosen = Features(tested.vectors[rows], tested.labels[rows])
+    found = accuracies([(trained.weight, trained.bias)], tested, rows)
+    assert found == [accuracy(trained, chosen)]
+
+
+def test_of_classes_with_equal_scores_the_lower_wins() -> None:
+    silent = replace(classifier(7), weight=torch.zeros(7, 4), bias=torch.zeros(7))
+    for label, expected in ((0, (100, 100)), (4, (0, 100)), (5, (0, 0))):
+        found = accuracy(silent, Features(torch.ones(3, 4), torch.full((3,), label)))
+        assert (found.top1, found.top5) == expected
+
+
+def test_scores_are_those_of_a_linear_layer() -> None:
+    trained, tested = classifier(), features(5)
+    layer = torch.nn.Linear(4, 3)
+    layer.load_state_dict({"weight": trained.weight, "bias": trained.bias})
+    torch.testing.assert_close(trained.scores(tested.vectors), layer(tested.vectors))
+
+
+@pytest.mark.parametrize(
+    ("tested", "says"),
+    [
+        (Features(torch.ones(2, 4), None), "have no labels"),
+        (Features(torch.ones(0, 4), torch.ones(0).long()), "no images to test"),
+        (features(30, classes=4), "labels 0 to 3, but the classifier knows 3 classes"),
+        (features(3, width=5), "features are 5 wide, but the classifier was trained on 4"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused(tested: Features, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        accuracy(classifier(), tested)
+
+
+def test_weights_that_are_not_finite_give_no_answer() -> None:
+    broken = replace(classifier(), bias=torch.full((3,), torch.nan))
+    with pytest.raises(ValueError, match="not finite"):
+        accuracy(broken, features(3))
+
+
+def test_no_more_blocks_are_read_than_there_are_and_that_is_said() -> None:
+    backbone = tiny_backbone()
+    assert fitting_reading(Reading(blocks=2), backbone) == (Reading(blocks=2), ())
+    fewer, notes = fitting_reading(Reading(blocks=4, token="gap"), backbone)
+    assert fewer == Reading(blocks=2, token="gap")
+    assert "last 4 blocks were to be read, but the network has only 2" in notes[0]
