@@ -77,6 +77,20 @@ def from_main(value: Value) -> Value:
     return said[0]
 
 
+def gather(value: Value) -> list[Value]:
+    """The values of all processes, in the order of their ranks."""
+    if world_size() == 1:
+        return [value]
+    values: list[Value | None] = [None] * world_size()
+    dist.all_gather_object(values, value)
+    return [each for each in values if each is not None]
+
+
+def share_of(count: int) -> range:
+    """This process's part of so many things, in order: all parts together are all of them."""
+    return range(rank() * count // world_size(), (rank() + 1) * count // world_size())
+
+
 def wait_for_all() -> None:
     """Go on when every process has come here."""
     if world_size() > 1:

@@ -20,6 +20,7 @@ from attmask.data.sources import DataConfig
 from attmask.data.views import Views
 from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers
+from attmask.heap import Heap, return_freed_memory
 from attmask.interrupt import StopRequestedError, stop_signals
 from attmask.models.backbone import Backbone
 from attmask.monitor import Monitor, Pace, read_metrics
@@ -123,6 +124,7 @@ class Trainer:
         self._saved_step: int | None = None
         self._saved_at = time.monotonic()
         self._updating = False
+        self._heap = Heap()
         self._evaluation_cut = False
         self._pace = Pace()
         self._take_up()
@@ -257,6 +259,8 @@ class Trainer:
             self._updating = True
             update_(*parts, report.mean_logits, now, self.precision, clip=config.optim.clip)
             self._updating = False
+            if self.device.type == "cpu":
+                self._heap.after_step()
             return report
         except torch.OutOfMemoryError as fault:
             raise UserError(
@@ -320,6 +324,7 @@ class Trainer:
         if self.step > 0:
             self.save()
         epoch = self.step // self.schedules.steps_per_epoch
+        return_freed_memory()  # that of the steps, which an evaluation cannot use well
         try:
             numbers = evaluate(self.teacher, self.precision.autocast, stopped)
         except StopRequestedError:
@@ -332,6 +337,7 @@ class Trainer:
             first = list(numbers.items())[:4]  # a line for a person; all are in the log
             said = ", ".join(f"{name} {value:.4g}" for name, value in first)
             monitor.message(f"epoch {epoch}: {said}")
+        return_freed_memory()
         self._pace.restart(self.step, self.loader.waited_seconds)
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -11,16 +10,14 @@ from jaxtyping import Bool, Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from attmask.data.decode import decode
 from attmask.data.source import Source
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
-from attmask.evaluation.features.forward import (
-    Autocast,
-    frozen,
-    normalise,
-    read_crop,
-    read_in_order,
-)
+from attmask.evaluation.features.crops import CenterCrop
+from attmask.evaluation.features.forward import Autocast, forward
+from attmask.evaluation.features.images import ImageReader
+from attmask.evaluation.features.readout import AttentionMaps
 from attmask.evaluation.metrics.objects import strategy_masks
 from attmask.masking import Grid
 from attmask.models.backbone import Backbone
@@ -184,19 +181,19 @@ def save_attention_pictures(
             f"use indices from 0 to {len(source) - 1}"
         )
     grid = backbone.grid(image_size, image_size)
-    read = partial(read_crop, source, image_size, data)
+    crops = ImageReader(source, CenterCrop(image_size), data).batches(indices, batch_size=rows)
     out.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
-    with frozen(backbone):
-        for (crops,) in read_in_order(read, indices, batch_size=rows):
-            images = normalise(crops.to(backbone.device), data.mean, data.std)
-            with autocast():
-                heads = backbone.attention_heads(images).float().cpu()
-            attention = heads.mean(dim=1)
-            masks = strategy_masks(
-                attention, grid, ratio=ratio, seed=seed, first_image=len(files) * rows
-            )
-            sheet = attention_sheet(crops, attention, masks, grid=grid, heads=heads)
-            files.append(out / f"attention_{len(files) + 1}.png")
-            sheet.save(files[-1])
+    each_head = AttentionMaps(heads="each")
+    for batch in forward(backbone, crops, each_head, data, autocast=autocast):
+        first = len(files) * rows
+        for index, readable in zip(indices[first:], batch.readable.tolist(), strict=False):
+            if not readable:
+                decode(source, index, data)  # raises the error that names the image
+        heads = batch.values.flatten(2).cpu()
+        attention = heads.mean(dim=1)
+        masks = strategy_masks(attention, grid, ratio=ratio, seed=seed, first_image=first)
+        sheet = attention_sheet(batch.pixels, attention, masks, grid=grid, heads=heads)
+        files.append(out / f"attention_{len(files) + 1}.png")
+        sheet.save(files[-1])
     return files

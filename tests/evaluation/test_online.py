@@ -11,14 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from attmask.data.source import Images, everything
+from attmask.data.source import Images, Source, everything
 from attmask.data.sources import DataConfig, open_images
 from attmask.errors import UserError
 from attmask.evaluation import online as module
 from attmask.evaluation.datasets.pictures import Shown
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
-from attmask.evaluation.features.forward import CachedCrops, extract
-from attmask.evaluation.metrics.objects import measure_objects
+from attmask.evaluation.features.forward import Features, collect, forward
+from attmask.evaluation.features.images import CachedCrops
+from attmask.evaluation.features.readout import CLS
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.online import OnlineEvaluation, crops_held
 from attmask.evaluation.protocols.knn import knn_accuracy
@@ -28,6 +30,7 @@ from attmask.hardware import Precision
 from attmask.interrupt import StopRequestedError
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from attmask.monitor import MonitorConfig
+from tests.evaluation.object_reports import objects_of
 
 DATA, MONITOR = DataConfig(), MonitorConfig()
 
@@ -79,17 +82,20 @@ def names(numbers: dict[str, float]) -> set[str]:
     return {name.partition("/")[0] for name in numbers}
 
 
+def features_of(backbone: Backbone, source: Source) -> Features:
+    crops = CachedCrops(source, CenterCrop(32), DATA)
+    return Features(collect(forward(backbone, crops.batches(64), CLS, DATA)), crops.labels)
+
+
 def test_it_measures_what_the_evaluations_measure(scenes: Path, backbone: Backbone) -> None:
     images = open_images(scenes)
     assert images.val is not None
     numbers = online(images)(backbone, nullcontext)
-    bank, queries = (
-        extract(backbone, source, image_size=32, data=DATA) for source in (images.train, images.val)
-    )
+    bank, queries = (features_of(backbone, source) for source in (images.train, images.val))
     accuracy = knn_accuracy(bank, queries, k=20, classes=10)
     assert numbers["knn/top1"] == accuracy.top1
     assert numbers["knn/top5"] == accuracy.top5
-    report = measure_objects(backbone, images.val, image_size=32, data=DATA)
+    report = objects_of(backbone, images.val, image_size=32, data=DATA)
     for name, value in report.as_metrics().items():
         assert numbers[name] == pytest.approx(value, abs=1e-6)
     assert names(numbers) == {"knn", "object", "quality"}
@@ -121,11 +127,12 @@ def test_images_for_quality_are_evenly_spread_over_those_that_knn_asks_about(
     half = online(images, MonitorConfig(quality_max_images=10))
     assert half.queries.labels is not None
     assert half.queries.labels[half.probe].tolist() == list(range(10))
-    assert half.views.shape == (2, 10, 3, 32, 32)
+    assert [view.pixels.shape for view in half.views] == [(10, 3, 32, 32)] * 2
     assert "quality/uniformity" in half(backbone, nullcontext)
     monkeypatch.setattr(module, "ALIGNED_IMAGES", 5)
     fewer = online(images, MonitorConfig(quality_max_images=10))
-    assert torch.equal(fewer.views, half.views[:, ::2]), "every other of the ten"
+    for few, ten in zip(fewer.views, half.views, strict=True):
+        assert torch.equal(few.pixels, ten.pixels[::2]), "every other of the ten"
     alone = online(images, MonitorConfig(quality_max_images=1))(backbone, nullcontext)
     assert alone["quality/rank"] == pytest.approx(1, abs=1e-4)
     assert "quality/uniformity" not in alone, "it is about pairs"
@@ -146,7 +153,7 @@ def test_a_network_that_diverged_is_named_so(scenes: Path, backbone: Backbone) -
     broken = deepcopy(backbone)
     for weight in broken.vit.norm.parameters():
         torch.nn.init.constant_(weight, torch.nan)
-    evaluation.has_objects = False
+    evaluation.masked = []
     with pytest.raises(UserError, match="not finite; the run diverged"):
         evaluation(broken, nullcontext)
 
@@ -154,7 +161,7 @@ def test_a_network_that_diverged_is_named_so(scenes: Path, backbone: Backbone) -
 def test_without_val_the_test_images_are_asked_about(scenes: Path) -> None:
     images = open_images(scenes)
     by_test = online(Images(images.train, test=images.val))
-    assert torch.equal(by_test.queries.images, online(images).queries.images)
+    assert torch.equal(by_test.queries.pixels, online(images).queries.pixels)
 
 
 def test_a_held_out_class_that_train_lacks_is_asked_about_and_never_right(
@@ -177,7 +184,7 @@ def test_held_out_images_of_other_classes_alone_are_not_asked_about(scenes: Path
     strangers = replace(images.val, labels=images.val.labels + 10, classes=("x",) * 20)
     evaluation = online(Images(images.train, test=strangers))
     alone = online(Images(images.train))
-    assert torch.equal(evaluation.queries.images, alone.queries.images)
+    assert torch.equal(evaluation.queries.pixels, alone.queries.pixels)
 
 
 def test_without_val_a_tenth_of_each_class_is_asked_about_and_not_in_the_bank(
@@ -193,8 +200,8 @@ def test_without_val_a_tenth_of_each_class_is_asked_about_and_not_in_the_bank(
     assert evaluation.bank is not None
     assert len(evaluation.bank) + len(evaluation.queries) == len(train)
     assert len(evaluation.queries) == 10, "one of each class of four or five"
-    pixels = {crop.numpy().tobytes() for crop in evaluation.bank.images}
-    assert all(crop.numpy().tobytes() not in pixels for crop in evaluation.queries.images)
+    pixels = {crop.numpy().tobytes() for crop in evaluation.bank.pixels}
+    assert all(crop.numpy().tobytes() not in pixels for crop in evaluation.queries.pixels)
     assert 0 <= evaluation(backbone, nullcontext)["knn/top1"] <= 100
 
 
@@ -260,12 +267,12 @@ def test_a_file_that_cannot_be_read_is_left_out_and_named(
 ) -> None:
     shutil.copytree(scenes / "train", tmp_path / "train")
     source = open_images(tmp_path / "train").train
-    whole = CachedCrops(source, 32, DATA)
+    whole = CachedCrops(source, CenterCrop(32), DATA)
     Path(source.place(7)).write_bytes(b"no picture")
     with caplog.at_level(logging.WARNING):
-        crops = CachedCrops(source, 32, DATA)
+        crops = CachedCrops(source, CenterCrop(32), DATA)
     assert crops.indices == [i for i in range(48) if i != 7]
-    assert torch.equal(crops.images, whole.images[crops.indices])
+    assert torch.equal(crops.pixels, whole.pixels[crops.indices])
     assert crops.labels is not None
     assert whole.labels is not None
     assert torch.equal(crops.labels, whole.labels[crops.indices])
@@ -289,6 +296,6 @@ def test_the_crops_that_are_held_are_those_that_were_counted(scenes: Path, label
     monitor = MonitorConfig(knn_max_bank_images=30, quality_max_images=10)
     made = OnlineEvaluation(images, DATA, monitor, image_size=32)
     bank = 0 if made.bank is None else len(made.bank)
-    held = bank + len(made.queries) + made.views.shape[:2].numel()
+    held = bank + len(made.queries) + sum(map(len, made.views))
     assert crops_held(images, DATA, monitor) == held
     assert (bank == 0) == (not labelled)

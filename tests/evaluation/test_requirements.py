@@ -2,13 +2,13 @@ import pytest
 
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Split
-from attmask.evaluation.features.readout import Reading
+from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.requirements import check_crop, check_images
 
 
 def test_crops_of_whole_patches_and_blocks_that_are_there_are_fine(model: FrozenModel) -> None:
-    check_crop(model, None, Reading(blocks=2))
+    check_crop(model, None, Embedding(blocks=2))
     check_crop(model, 40)
 
 
@@ -16,7 +16,7 @@ def test_what_the_network_cannot_be_shown_or_read_is_one_line(model: FrozenModel
     with pytest.raises(UserError, match="image size 33 is not a multiple of patch size 8"):
         check_crop(model, 33)
     with pytest.raises(UserError, match="the last 3 blocks were asked for, the network has 2"):
-        check_crop(model, 32, Reading(blocks=3))
+        check_crop(model, 32, Embedding(blocks=3))
 
 
 def test_a_source_without_images_is_one_line(split: Split) -> None:

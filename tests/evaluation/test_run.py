@@ -8,8 +8,8 @@ import pytest
 from attmask.errors import UserError
 from attmask.evaluation.catalog import find_tasks
 from attmask.evaluation.datasets.labelled import Labelled, Split
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
-from attmask.evaluation.features.readout import CenterCrop
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.reporting.table import render

@@ -16,7 +16,7 @@ from attmask.api import evaluate, pretrain
 from attmask.cli import main
 from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.loading import load_model
-from attmask.evaluation.metrics.objects import measure_objects
+from tests.evaluation.object_reports import objects_of
 from tests.runs import SHORT, environment
 
 SMALL = ("linear-cached.epochs=2", "fewshot.shots=[1,2]", "--workers", "0")
@@ -263,7 +263,7 @@ def test_objects_are_measured_on_any_checkpoint(
     trained, untrained = json.loads((tmp_path / "cards.json").read_text())
     assert trained["numbers"] != untrained["numbers"]
     model = load_model(run)
-    expected = measure_objects(
+    expected = objects_of(
         model.backbone,
         Pictures().open(scenes).images,
         image_size=32,

@@ -17,8 +17,9 @@ from torchvision.transforms import v2
 
 from attmask.data.sources import IMAGENET_MEAN, IMAGENET_STD, DataConfig, open_images
 from attmask.errors import UserError
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
-from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.hardware import Precision
 from attmask.models.interop import _heads, import_backbone, pixels_of
@@ -342,12 +343,12 @@ def test_features_of_photographs_equal_a_plain_timm_forward(tmp_path: Path) -> N
     extractor = FeatureExtractor(
         cpu, Precision.choose("fp32", cpu), tmp_path / "cache", batch_size=3
     )
-    for name, reading in {
-        "cls": Reading(),
-        "gap": Reading(token="gap"),
-        "gap, normed": Reading(token="gap", norm_gap=True),
+    for name, readout in {
+        "cls": Embedding(),
+        "gap": Embedding(token="gap"),
+        "gap, normed": Embedding(token="gap", norm_gap=True),
     }.items():
-        features = extractor.features(model, source, CenterCrop(224, reading)).vectors
+        features = extractor.features(model, source, CenterCrop(224), readout).vectors
         assert expected[name].std() > 0.05
         torch.testing.assert_close(features, expected[name], rtol=1e-5, atol=1e-5)
 

@@ -3,32 +3,28 @@ masks exist, and the quality of the features wherever there are images."""
 
 import logging
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
-import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
-from attmask.data.decode import decode
 from attmask.data.source import Images, Source
 from attmask.data.sources import DataConfig
-from attmask.evaluation.features.forward import (
-    Autocast,
-    CachedCrops,
-    Count,
-    Features,
-    extract_cached,
-    frozen,
-    normalise,
-    read_in_order,
-    spread_evenly,
-)
+from attmask.data.subset import spread_evenly
+from attmask.evaluation.features.crops import CenterCrop, Crop, RandomResizedCrop
+from attmask.evaluation.features.forward import Autocast, Count, Features, collect, forward
+from attmask.evaluation.features.images import CachedCrops, ImageReader
+from attmask.evaluation.features.readout import CLS, AttentionMaps
 from attmask.evaluation.metrics.baselines import colour_features, pixel_features
 from attmask.evaluation.metrics.geometry import alignment, effective_rank, uniformity
-from attmask.evaluation.metrics.objects import ObjectMasks, measure_objects
+from attmask.evaluation.metrics.objects import (
+    ObjectMasks,
+    ObjectRegions,
+    measure_objects,
+    object_report,
+)
 from attmask.evaluation.protocols.knn import knn_accuracy, reported
-from attmask.evaluation.protocols.label_free import RandomView
+from attmask.evaluation.protocols.label_free import LEAST_AREA
 from attmask.evaluation.reporting.progress import counting
 from attmask.interrupt import stopping
 from attmask.models.backbone import Backbone
@@ -62,18 +58,21 @@ class OnlineEvaluation:
         self.bank: CachedCrops | None = None
         held_out = images.held_out
         self.objects = held_out or images.train
-        self.objects_with_mask = len(ObjectMasks(self.objects))
-        self.has_objects = self.objects_with_mask > 0
+        self.masks = ObjectMasks(self.objects)
+        self.masked = self._with_masks(monitor.knn_max_query_images)
         bank, asked, most = _bank_and_queries(images, data, monitor)
-        self.queries = self._crops(asked, most)
+        center = CenterCrop(image_size)
+        self.queries = self._crops(asked, center, _some(asked, most))
         if bank is not None:
-            self.bank = self._crops(bank, monitor.knn_max_bank_images)
+            self.bank = self._crops(bank, center, _some(bank, monitor.knn_max_bank_images))
             self.classes = len(asked.classes)  # it may have classes that the bank lacks
             self.k = min(monitor.knn_k, len(self.bank))
         labels = None if self.queries.labels is None else self.queries.labels.numpy()
         self.probe = spread_evenly(labels, len(self.queries), monitor.quality_max_images)
         some = spread_evenly(None, len(self.probe), ALIGNED_IMAGES)
-        self.views = self._views(asked, [self.queries.indices[self.probe[i]] for i in some])
+        paired = [self.queries.indices[self.probe[i]] for i in some]
+        views = (RandomResizedCrop(image_size, LEAST_AREA, view=view) for view in (0, 1))
+        self.views = [self._crops(asked, view, paired) for view in views]
 
     def __call__(
         self,
@@ -98,8 +97,8 @@ class OnlineEvaluation:
     def _images_to_read(self) -> int:
         """How many images go through the network in one evaluation."""
         bank = 0 if self.bank is None else len(self.bank)
-        objects = min(self.objects_with_mask, self.monitor.knn_max_query_images)
-        return len(self.queries) + bank + objects + self.views.shape[:2].numel()
+        views = sum(map(len, self.views))
+        return len(self.queries) + bank + len(self.masked) + views
 
     def rivals(self) -> dict[str, float]:
         """What k-NN reaches by chance, on colour statistics and on raw pixels, in per cent."""
@@ -117,9 +116,8 @@ class OnlineEvaluation:
     def _features(
         self, backbone: Backbone, crops: CachedCrops, autocast: Autocast, count: Count
     ) -> Features:
-        return extract_cached(
-            backbone, crops, data=self.data, batch_size=BATCH, autocast=autocast, count=count
-        )
+        batches = forward(backbone, crops.batches(BATCH), CLS, self.data, autocast=autocast)
+        return Features(collect(batches, count), crops.labels)
 
     def _knn(
         self, backbone: Backbone, queries: Features, autocast: Autocast, count: Count
@@ -131,24 +129,22 @@ class OnlineEvaluation:
         return {f"knn/{name}": value for name, value in reported(accuracy, self.k).items()}
 
     def _objects(self, backbone: Backbone, autocast: Autocast, count: Count) -> dict[str, float]:
-        if not self.has_objects:
+        if not self.masked:
             return {}
-        report = measure_objects(
-            backbone,
-            self.objects,
-            image_size=self.image_size,
-            data=self.data,
-            max_images=self.monitor.knn_max_query_images,
-            workers=self.workers,
-            autocast=autocast,
-            count=count,
-        )
-        return report.as_metrics()
+        regions = ObjectRegions(self.masks, self.image_size)
+        reader = ImageReader(self.objects, CenterCrop(self.image_size), self.data, regions)
+        crops = reader.batches(self.masked, batch_size=64, workers=self.workers)
+        batches = forward(backbone, crops, AttentionMaps(), self.data, autocast=autocast)
+        ratio = 0.3
+        measured = measure_objects(batches, backbone.patch_size, ratio=ratio, count=count)
+        return object_report(measured, self.objects, ratio).as_metrics()
 
     def _quality(
         self, backbone: Backbone, plain: Float[Tensor, "M D"], autocast: Autocast, count: Count
     ) -> dict[str, float]:
-        first, second = (self._cls(backbone, view, autocast, count) for view in self.views)
+        first, second = (
+            self._features(backbone, view, autocast, count).vectors for view in self.views
+        )
         numbers = {
             "quality/rank": effective_rank(plain),
             "quality/alignment": alignment(first, second),
@@ -157,42 +153,22 @@ class OnlineEvaluation:
             numbers["quality/uniformity"] = uniformity(plain)
         return numbers
 
-    def _cls(
-        self, backbone: Backbone, crops: UInt8[Tensor, "M C H W"], autocast: Autocast, count: Count
-    ) -> Float[Tensor, "M D"]:
-        rows: list[Tensor] = []
-        with frozen(backbone):
-            for some in crops.split(BATCH):
-                images = normalise(some.to(backbone.device), self.data.mean, self.data.std)
-                with autocast():
-                    rows.append(backbone.summary(images).cls.float().cpu())
-                count(len(some))
-        return torch.cat(rows)
+    def _with_masks(self, most: int) -> list[int]:
+        """The images with a mask that are measured, as many of each class as can be."""
+        masked = sorted(self.masks.files)
+        labels = self.objects.labels
+        of_masked = None if labels is None else [int(labels[i]) for i in masked]
+        return [masked[i] for i in spread_evenly(of_masked, len(masked), most)]
 
-    def _views(self, source: Source, indices: list[int]) -> UInt8[Tensor, "2 M C H W"]:
-        """Two random crops of each image, the same at every evaluation."""
-        views = tuple(RandomView(self.image_size, view) for view in (0, 1))
-        read = partial(_read_views, source, views, self.data)
-        batches = read_in_order(read, indices, batch_size=BATCH, workers=self.workers)
-        return torch.cat([batch for (batch,) in batches]).transpose(0, 1)
-
-    def _crops(self, source: Source, most: int) -> CachedCrops:
-        with counting("reading images to evaluate on", min(most, len(source))) as count:
+    def _crops(self, source: Source, crop: Crop, indices: list[int]) -> CachedCrops:
+        with counting("reading images to evaluate on", len(indices)) as count:
             return CachedCrops(
-                source,
-                self.image_size,
-                self.data,
-                max_images=most,
-                workers=self.workers,
-                count=count,
+                source, crop, self.data, indices=indices, workers=self.workers, count=count
             )
 
 
-def _read_views(
-    source: Source, views: tuple[RandomView, ...], data: DataConfig, index: int
-) -> tuple[UInt8[Tensor, "V C H W"]]:
-    pixels = decode(source, index, data)
-    return (torch.stack([view.crop(pixels, index) for view in views]),)
+def _some(source: Source, most: int) -> list[int]:
+    return spread_evenly(source.labels, len(source), most)
 
 
 def _trained_on(train: Source, data: DataConfig) -> Source:

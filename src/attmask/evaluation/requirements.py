@@ -2,16 +2,18 @@
 
 from attmask.data.source import Source
 from attmask.errors import UserError
-from attmask.evaluation.features.readout import Reading
+from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.models.backbone import patches_along
 
 
-def check_crop(model: FrozenModel, image_size: int | None, reading: Reading | None = None) -> None:
+def check_crop(
+    model: FrozenModel, image_size: int | None, readout: Embedding | None = None
+) -> None:
     """Refuse crops that do not consist of whole patches, and blocks that are not there."""
     patches_along(image_size or model.image_size, model.backbone.patch_size)
-    if reading is not None:
-        reading.width(model.backbone)
+    if readout is not None:
+        readout.width(model.backbone)
 
 
 def check_images(*sources: Source) -> None:

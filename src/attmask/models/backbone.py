@@ -1,6 +1,7 @@
 """The backbone: a timm vision transformer that takes a mask and tells what `[CLS]` attends to."""
 
 import re
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -188,20 +189,32 @@ class Backbone(nn.Module):
         x = self.vit.norm(self.blocks[-1](x, keep=last_keep, chosen=chosen))
         return Selected(cls=x[: len(images)], patches=x[len(images) :])
 
-    def attention_heads(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "B H N"]:
-        """The `[CLS]` attention of each head of the chosen block."""
-        return self._attention(self._trunk(images, None)[1])
+    def attention_heads(
+        self, images: Float[Tensor, "B C height width"], layer: int | None = None
+    ) -> Float[Tensor, "B H N"]:
+        """The `[CLS]` attention of each head of a block, by default of the one that masks use."""
+        index = self.layer if layer is None else _layer_index(layer, self.depth)
+        x = self._embed(images, None)
+        for block in self.blocks[:index]:
+            x = block(x)
+        return self.blocks[index].cls_attention(x, self.prefix)
+
+    def outputs(
+        self, images: Float[Tensor, "B C height width"], layers: Sequence[int]
+    ) -> Float[Tensor, "L B T D"]:
+        """All tokens after each of some blocks, counted from 1, before the final norm."""
+        x, after = self._embed(images, None), {}
+        for number, block in enumerate(self.blocks[: max(layers)], start=1):
+            x = block(x)
+            if number in layers:
+                after[number] = x
+        return torch.stack([after[number] for number in layers])
 
     def last_outputs(
         self, images: Float[Tensor, "B C height width"], blocks: int
     ) -> Float[Tensor, "blocks B T D"]:
         """All tokens after each of the last blocks, before the final norm."""
-        x = self._embed(images, None)
-        outputs: list[Tensor] = []
-        for block in self.blocks:
-            x = block(x)
-            outputs = [*outputs[1 - blocks :], x] if blocks > 1 else [x]
-        return torch.stack(outputs)
+        return self.outputs(images, range(self.depth + 1 - blocks, self.depth + 1))
 
     def cls_of_last_blocks(
         self, images: Float[Tensor, "B C height width"], blocks: int

@@ -6,12 +6,7 @@ import pytest
 from PIL import Image
 
 from attmask.errors import UserError
-from attmask.evaluation.datasets.backgrounds import (
-    KINDS,
-    VARIANTS,
-    Backgrounds,
-    read_mapping,
-)
+from attmask.evaluation.datasets.backgrounds import KINDS, VARIANTS, Backgrounds, read_mapping
 from tests.real_data import FOLDER, needs
 
 

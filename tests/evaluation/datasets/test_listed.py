@@ -3,12 +3,7 @@ from pathlib import Path
 import pytest
 
 from attmask.errors import UserError
-from attmask.evaluation.datasets.listed import (
-    files_source,
-    folder_with,
-    require_pictures,
-    table,
-)
+from attmask.evaluation.datasets.listed import files_source, folder_with, require_pictures, table
 
 
 def test_labels_are_places_in_the_classes_given(tmp_path: Path) -> None:

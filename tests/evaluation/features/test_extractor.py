@@ -13,9 +13,11 @@ from PIL import Image
 from attmask.data.sources import open_images
 from attmask.data.stores.files import Files
 from attmask.errors import UserError
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
-from attmask.evaluation.features.forward import extract
-from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.features.forward import Features, collect, forward
+from attmask.evaluation.features.images import CachedCrops
+from attmask.evaluation.features.readout import CLS, Embedding
 from tests.evaluation.models import extractor_in, tiny_model
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +29,7 @@ from pathlib import Path
 from attmask import distributed
 from attmask.data.sources import open_images
 from attmask.data.stores.files import Files
-from attmask.evaluation.features.readout import CenterCrop
+from attmask.evaluation.features.crops import CenterCrop
 from tests.evaluation.models import extractor_in, tiny_model
 
 images, out = map(Path, sys.argv[1:])
@@ -41,7 +43,9 @@ with distributed.processes(torch.device("cpu")):
 
 def test_features_are_those_of_a_plain_pass(scenes: Path, tmp_path: Path) -> None:
     source, model = open_images(scenes).train, tiny_model()
-    plain = extract(model.backbone, source, image_size=32, data=model.data)
+    crops = CachedCrops(source, CenterCrop(32), model.data)
+    values = collect(forward(model.backbone, crops.batches(64), CLS, model.data))
+    plain = Features(values, crops.labels)
     found = extractor_in(tmp_path, batch_size=7).features(model, source, CenterCrop(32))
     torch.testing.assert_close(found.vectors, plain.vectors, atol=1e-5, rtol=1e-5)
     assert found.labels is not None
@@ -59,7 +63,7 @@ def test_features_are_extracted_once(
     assert torch.equal(again.vectors, first.vectors)
 
 
-def test_a_changed_picture_network_or_reading_is_extracted_anew(
+def test_a_changed_picture_network_or_readout_is_extracted_anew(
     scenes: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(scenes, tmp_path / "images")
@@ -72,7 +76,7 @@ def test_a_changed_picture_network_or_reading_is_extracted_anew(
     assert not torch.equal(
         extractor.features(tiny_model(1), source, CenterCrop(32)).vectors, changed
     )
-    gap = extractor.features(tiny_model(), source, CenterCrop(32, Reading(token="gap"))).vectors
+    gap = extractor.features(tiny_model(), source, CenterCrop(32), Embedding(token="gap")).vectors
     assert not torch.equal(gap, changed)
 
 

@@ -8,7 +8,6 @@ from PIL import Image
 from attmask.data.source import Source
 from attmask.data.sources import open_images
 from attmask.evaluation.features.native_size import NativeSize, common_side, whole_patches
-from attmask.evaluation.features.readout import CLS
 
 
 def picture(height: int, width: int) -> np.ndarray:
@@ -23,14 +22,14 @@ def folder(root: Path, *sizes: tuple[int, int]) -> Source:
 
 def test_a_picture_of_whole_patches_is_shown_as_it_is() -> None:
     pixels = picture(32, 48)
-    crop = NativeSize(16, CLS).crop(pixels, 0)
+    crop = NativeSize(16)(pixels, 0)
     assert torch.equal(crop, torch.from_numpy(pixels).permute(2, 0, 1))
 
 
 @pytest.mark.parametrize(("height", "width"), [(35, 50), (34, 62), (47, 33)])
 def test_else_its_middle_is_shown(height: int, width: int) -> None:
     pixels = picture(height, width)
-    crop = NativeSize(16, CLS).crop(pixels, 0)
+    crop = NativeSize(16)(pixels, 0)
     assert crop.shape == (3, 32, width // 16 * 16)
     lines, columns = height - 32, width - width // 16 * 16
     found = [
@@ -48,7 +47,7 @@ def test_else_its_middle_is_shown(height: int, width: int) -> None:
 
 
 def test_one_smaller_than_a_patch_gets_a_black_border() -> None:
-    crop = NativeSize(16, CLS).crop(picture(10, 20), 0)
+    crop = NativeSize(16)(picture(10, 20), 0)
     assert crop.shape == (3, 16, 16)
     assert (crop[:, :3] == 0).all()
     assert (crop[:, 3:13] > 0).all()
@@ -56,10 +55,10 @@ def test_one_smaller_than_a_patch_gets_a_black_border() -> None:
 
 
 def test_in_a_batch_all_have_one_size_also_what_stands_for_an_unreadable_one() -> None:
-    encoding = NativeSize(14, CLS, side=64)
-    assert encoding.batched
-    assert not NativeSize(14, CLS).batched
-    assert encoding.crop(picture(64, 64), 0).shape == encoding.crop(picture(32, 32), 1).shape
+    crop = NativeSize(14, side=64)
+    assert crop.size_hw == (56, 56)
+    assert NativeSize(14).size_hw is None
+    assert crop(picture(64, 64), 0).shape == crop(picture(32, 32), 1).shape
 
 
 def test_the_size_of_the_pictures_is_known_only_where_all_are_squares_of_one(
@@ -79,8 +78,7 @@ def test_the_size_of_the_pictures_is_known_only_where_all_are_squares_of_one(
 
 
 def test_all_that_decides_the_pixels_is_in_the_description() -> None:
-    gap = CLS.model_copy(update={"token": "gap"})
-    different = [NativeSize(16, CLS), NativeSize(8, CLS), NativeSize(16, gap)]
+    different = [NativeSize(16), NativeSize(8), NativeSize(16, side=64)]
     assert len({str(each.describe()) for each in different}) == 3
 
 

@@ -5,11 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attmask.evaluation.features.forward import crop_pixels
-from attmask.evaluation.features.occluded import ClsAttention, Occluded, attention_ranks
-from attmask.evaluation.features.readout import CLS, CenterCrop
+from attmask.evaluation.features.crops import CenterCrop, crop_pixels
+from attmask.evaluation.features.occluded import Occluded, attention_ranks
 from attmask.masking import Draws, High
-from attmask.models.backbone import BackboneConfig, build_backbone
+from attmask.models.backbone import BackboneConfig
 
 TINY = BackboneConfig(name="vit_tiny_patch16_224", width=24, depth=2, heads=2, patch_size=8)
 
@@ -25,7 +24,7 @@ def picture(height: int = 40, width: int = 56, channels: int = 3) -> np.ndarray:
 
 
 def occluded(ratio: float, ranks: np.ndarray, size: int = 32) -> Occluded:
-    return Occluded(size, CLS, ratio, ranks, reference="abc")
+    return Occluded(size, ratio, ranks, reference="abc")
 
 
 @settings(max_examples=30)
@@ -38,9 +37,9 @@ def test_the_same_patches_are_black_as_attmask_high_hides(
     given = attention(3, side**2, seed)
     draws = Draws(0, 0, 0, np.arange(3), (ratio, ratio), "step")
     expected = High()(given, (side, side), draws).hidden
-    encoding = occluded(ratio, attention_ranks(given), size=4 * side)
+    crop_of = occluded(ratio, attention_ranks(given), size=4 * side)
     for i in range(3):
-        crop = encoding.crop(picture(), i)
+        crop = crop_of(picture(), i)
         black = (crop == 0).all(dim=0)
         blocks = black.view(side, 4, side, 4)
         assert torch.equal(blocks.all(dim=3).all(dim=1), expected[i].view(side, side))
@@ -48,7 +47,7 @@ def test_the_same_patches_are_black_as_attmask_high_hides(
 
 
 def test_what_is_not_black_is_the_centre_crop_as_it_was() -> None:
-    crop = occluded(0.5, attention_ranks(attention(1, 16))).crop(picture(channels=4), 0)
+    crop = occluded(0.5, attention_ranks(attention(1, 16)))(picture(channels=4), 0)
     whole = crop_pixels(picture(channels=4), 32)
     assert crop.shape == (4, 32, 32)
     assert int((crop == 0).all(dim=0).sum()) == 8 * 64
@@ -79,12 +78,12 @@ def test_ranks_do_not_depend_on_how_many_are_sorted_at_once(
 
 def test_a_grid_that_does_not_divide_the_crop_is_stretched_over_it() -> None:
     ranks = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8]], dtype=np.uint16)
-    black = (occluded(1 / 9, ranks, size=32).crop(picture(), 0) == 0).all(dim=0)
+    black = (occluded(1 / 9, ranks, size=32)(picture(), 0) == 0).all(dim=0)
     # A third of 32 lines is 10.67: the first patch has those whose middle lies in it.
     assert black.nonzero().amax(dim=0).tolist() == [10, 10]
     assert int(black.sum()) == 11 * 11
     alone = [occluded(1 / 9, np.roll(ranks, i, axis=1), size=32) for i in range(9)]
-    shown = sum(int((e.crop(picture(), 0) == 0).all(dim=0).sum()) for e in alone)
+    shown = sum(int((e(picture(), 0) == 0).all(dim=0).sum()) for e in alone)
     assert shown == 32 * 32  # each pixel belongs to one patch
 
 
@@ -96,30 +95,12 @@ def test_all_that_decides_the_pixels_is_in_the_description() -> None:
         occluded(0.6, ranks),
         occluded(0.5, other),
         occluded(0.5, ranks, size=40),
-        Occluded(32, CLS, 0.5, ranks, reference="another"),
-        Occluded(32, CLS.model_copy(update={"token": "gap"}), 0.5, ranks, reference="abc"),
+        Occluded(32, 0.5, ranks, reference="another"),
     ]
     assert len({str(each.describe()) for each in different}) == len(different)
     assert occluded(0.5, ranks.copy()).describe() == different[0].describe()
 
 
-@pytest.mark.parametrize(("size", "side"), [(32, 4), (36, 4), (30, 4), (24, 3), (3, 1)])
-def test_attention_is_read_in_the_nearest_size_the_network_takes(size: int, side: int) -> None:
-    torch.manual_seed(0)
-    backbone = build_backbone(TINY, image_size=32, channels=3)
-    encoding = ClsAttention(size, patch_size=8)
-    images = torch.rand(2, 3, size, size)
-    with torch.no_grad():
-        found = encoding.vectors(backbone, images)
-    assert encoding.side == side
-    assert found.shape == (2, encoding.width(backbone)) == (2, side**2)
-    if size % 8 == 0:
-        with torch.no_grad():
-            assert torch.equal(found, backbone(images).attention)
-    assert encoding.crop(picture(), 0).shape == (3, size, size)
-
-
-def test_attention_is_read_of_the_very_crop_that_is_shown() -> None:
-    ours = ClsAttention(32, patch_size=8).crop(picture(), 0)
-    assert torch.equal(ours, CenterCrop(32).crop(picture(), 0))
-    assert torch.equal(ours, occluded(0.0, attention_ranks(attention(1, 16))).crop(picture(), 0))
+def test_with_nothing_black_it_is_the_centre_crop() -> None:
+    ours = occluded(0.0, attention_ranks(attention(1, 16)))(picture(), 0)
+    assert torch.equal(ours, CenterCrop(32)(picture(), 0))

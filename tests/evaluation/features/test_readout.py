@@ -3,10 +3,8 @@ import torch
 from torch import Tensor
 
 from attmask.errors import UserError
-from attmask.evaluation.features.forward import crop_pixels
-from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.features.readout import Embedding
 from tests.evaluation.models import tiny_backbone
-from tests.photographs import photograph
 
 IMAGES = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -26,15 +24,15 @@ def plain_outputs(images: Tensor) -> list[Tensor]:
 def test_cls_is_that_of_the_last_block_after_the_final_norm() -> None:
     backbone = tiny_backbone()
     theirs = backbone.vit.norm(plain_outputs(IMAGES)[-1])[:, 0]
-    torch.testing.assert_close(Reading()(backbone, IMAGES), theirs, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(Embedding()(backbone, IMAGES), theirs, atol=1e-5, rtol=1e-5)
 
 
 def test_cls_of_several_blocks_lies_side_by_side_the_last_block_last() -> None:
     backbone = tiny_backbone()
     theirs = torch.cat([backbone.vit.norm(x)[:, 0] for x in plain_outputs(IMAGES)], dim=1)
-    ours = Reading(blocks=2)(backbone, IMAGES)
+    ours = Embedding(blocks=2)(backbone, IMAGES)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-    assert ours.shape[1] == Reading(blocks=2).width(backbone) == 48
+    assert ours.shape[1] == Embedding(blocks=2).width(backbone) == 48
 
 
 @pytest.mark.parametrize("norm", [False, True])
@@ -42,26 +40,10 @@ def test_gap_is_the_mean_of_the_patches_without_the_final_norm_unless_asked(norm
     backbone = tiny_backbone()
     last = plain_outputs(IMAGES)[-1][:, 1:]
     theirs = (backbone.vit.norm(last) if norm else last).mean(dim=1)
-    ours = Reading(token="gap", norm_gap=norm)(backbone, IMAGES)
+    ours = Embedding(token="gap", norm_gap=norm)(backbone, IMAGES)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
 def test_more_blocks_than_there_are_cannot_be_read() -> None:
     with pytest.raises(UserError, match="last 3 blocks were asked for, the network has 2"):
-        Reading(blocks=3).width(tiny_backbone())
-
-
-def test_a_flipped_crop_is_the_mirror_of_the_plain_one() -> None:
-    import numpy as np
-
-    pixels = np.asarray(photograph(50, 40))
-    plain, flipped = CenterCrop(32).crop(pixels, 0), CenterCrop(32, flipped=True).crop(pixels, 0)
-    assert torch.equal(plain, crop_pixels(pixels, 32))
-    assert torch.equal(flipped, plain.flip(-1))
-    assert not torch.equal(flipped, plain)
-
-
-def test_every_field_of_an_encoding_is_in_its_description() -> None:
-    base = CenterCrop(32).describe()
-    others = (CenterCrop(40), CenterCrop(32, Reading(token="gap")), CenterCrop(32, flipped=True))
-    assert all(other.describe() != base for other in others)
+        Embedding(blocks=3).width(tiny_backbone())

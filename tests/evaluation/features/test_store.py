@@ -3,73 +3,74 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from attmask.errors import UserError
-from attmask.evaluation.features.store import KEY, VECTORS, FeatureCache, default_cache
+from attmask.evaluation.features.store import KEY, VALUES, FeatureStore, default_cache
 from tests.runs import environment
 
-ONE = {"network": "a", "images": "b"}
+ONE = {"network": "a", "images": "b", "readout": {"blocks": 1}}
 
 
-def filled(folder: Path, key: dict[str, str], value: float = 1.0) -> FeatureCache:
-    cache = FeatureCache(folder)
-    with cache.writing(key, 5, 3) as share:
+def filled(folder: Path, key: dict[str, Any], value: float = 1.0) -> FeatureStore:
+    cache = FeatureStore(folder)
+    with cache.writing(key, 5, (3,)) as share:
         assert share.rows == range(5)
-        share.vectors[:] = value
+        share.values[:] = value
         share.readable[:] = True
     return cache
 
 
 def test_what_was_written_is_found_again_under_its_key_alone(tmp_path: Path) -> None:
     cache = filled(tmp_path, ONE)
-    found = cache.find(ONE, 3)
+    found = cache.find(ONE, (3,))
     assert found is not None
-    assert found.vectors.tolist() == [[1.0] * 3] * 5
+    assert found.values.tolist() == [[1.0] * 3] * 5
     assert found.rows.tolist() == [0, 1, 2, 3, 4]
-    assert isinstance(found.vectors, np.memmap)
-    assert cache.find({**ONE, "images": "c"}, 3) is None
+    assert isinstance(found.values, np.memmap)
+    assert cache.find({**ONE, "images": "c"}, (3,)) is None
 
 
 def test_features_of_another_width_are_not_used(tmp_path: Path) -> None:
-    assert filled(tmp_path, ONE).find(ONE, 4) is None
+    assert filled(tmp_path, ONE).find(ONE, (4,)) is None
 
 
 def test_only_what_could_be_read_is_kept(tmp_path: Path) -> None:
-    cache = FeatureCache(tmp_path)
-    with cache.writing(ONE, 5, 3) as share:
-        share.vectors[:] = np.arange(5)[:, None]
+    cache = FeatureStore(tmp_path)
+    with cache.writing(ONE, 5, (3,)) as share:
+        share.values[:] = np.arange(5)[:, None]
         share.readable[[0, 3]] = True
-    found = cache.find(ONE, 3)
+    found = cache.find(ONE, (3,))
     assert found is not None
     assert found.rows.tolist() == [0, 3]
-    assert found.vectors.tolist() == [[0.0] * 3, [3.0] * 3]
-    assert isinstance(found.vectors, np.memmap)
+    assert found.values.tolist() == [[0.0] * 3, [3.0] * 3]
+    assert isinstance(found.values, np.memmap)
 
 
 def test_damaged_features_are_not_used(tmp_path: Path) -> None:
     cache = filled(tmp_path, ONE)
-    file = cache.place(ONE) / VECTORS
+    file = cache.place(ONE) / VALUES
     file.write_bytes(file.read_bytes()[:-4])
-    assert cache.find(ONE, 3) is None
+    assert cache.find(ONE, (3,)) is None
     filled(tmp_path, ONE)
     (cache.place(ONE) / KEY).write_text('{"network": "other"}')
-    assert cache.find(ONE, 3) is None
+    assert cache.find(ONE, (3,)) is None
 
 
 def test_a_writer_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    cache = FeatureCache(tmp_path)
+    cache = FeatureStore(tmp_path)
 
     def half() -> None:
-        with cache.writing(ONE, 5, 3) as share:
-            share.vectors[:2] = 1
+        with cache.writing(ONE, 5, (3,)) as share:
+            share.values[:2] = 1
             raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power"):
         half()
-    assert cache.find(ONE, 3) is None
+    assert cache.find(ONE, (3,)) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,13 +96,13 @@ def test_a_full_disk_is_one_line_before_anything_is_computed(tmp_path: Path) -> 
         "from pathlib import Path\n"
         "import numpy as np\n"
         "from attmask.errors import UserError\n"
-        "from attmask.evaluation.features.store import FeatureCache\n"
+        "from attmask.evaluation.features.store import FeatureStore\n"
         "import signal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         "try:\n"
-        "    with FeatureCache(Path(sys.argv[1])).writing({}, 1000, 384) as share:\n"
-        "        share.vectors[:] = 1\n"
+        "    with FeatureStore(Path(sys.argv[1])).writing({'readout': 0}, 999, (384,)) as share:\n"
+        "        share.values[:] = 1\n"
         "except UserError as fault:\n"
         "    print(fault)\n"
     )
@@ -120,16 +121,16 @@ def test_a_full_disk_is_one_line_before_anything_is_computed(tmp_path: Path) -> 
 
 def test_writing_again_replaces(tmp_path: Path) -> None:
     filled(tmp_path, ONE)
-    found = filled(tmp_path, ONE, 2.0).find(ONE, 3)
+    found = filled(tmp_path, ONE, 2.0).find(ONE, (3,))
     assert found is not None
-    assert found.vectors[0, 0] == 2
+    assert found.values[0, 0] == 2
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(UserError, match=r"cannot keep features in .*; make room, or choose"),
-        FeatureCache(tmp_path / "file").writing(ONE, 5, 3),
+        FeatureStore(tmp_path / "file").writing(ONE, 5, (3,)),
     ):
         pass
 

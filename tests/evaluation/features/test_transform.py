@@ -12,8 +12,8 @@ from attmask.data.decode import decode
 from attmask.data.source import Source
 from attmask.data.sources import DataConfig, open_images
 from attmask.errors import UserError
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
-from attmask.evaluation.features.readout import CenterCrop
 from attmask.evaluation.features.transform import Transform
 from attmask.evaluation.loading import load_model
 from attmask.models.backbone import Backbone

@@ -5,7 +5,8 @@ from PIL import Image
 from torch import Tensor
 
 from attmask.data.sources import DataConfig, open_images
-from attmask.evaluation.features.forward import CachedCrops
+from attmask.evaluation.features.crops import CenterCrop
+from attmask.evaluation.features.images import CachedCrops
 from attmask.evaluation.metrics.baselines import colour_features, pixel_features
 from attmask.evaluation.protocols.knn import knn_accuracy
 
@@ -15,7 +16,7 @@ def cached(folder: Path, pictures: dict[str, list[Tensor]]) -> CachedCrops:
         (folder / name).mkdir(parents=True)
         for i, pixels in enumerate(images):
             Image.fromarray(pixels.numpy()).save(folder / name / f"{i}.png")
-    return CachedCrops(open_images(folder).train, 16, DataConfig())
+    return CachedCrops(open_images(folder).train, CenterCrop(16), DataConfig())
 
 
 def tinted(red: int, green: int, blue: int, seed: int) -> Tensor:

@@ -6,28 +6,31 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torch import Tensor
 
 from attmask.data.source import Source
 from attmask.data.sources import DataConfig, open_images
 from attmask.data.synthetic import write_folder
 from attmask.errors import UserError
+from attmask.evaluation.features.crops import CenterCrop
+from attmask.evaluation.features.images import ImageReader
 from attmask.evaluation.metrics.objects import (
     BACKGROUND,
     OBJECT,
     UNKNOWN,
     Coverage,
     ObjectMasks,
+    ObjectRegions,
     ObjectReport,
     attention_on_object,
-    measure_objects,
     object_area,
     object_hidden,
     patch_coverage,
-    read_scene,
     strategy_masks,
 )
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from tests import real_data
+from tests.evaluation.object_reports import objects_of
 
 DATA = DataConfig()
 PETS = real_data.FOLDER / "pets160"
@@ -47,6 +50,13 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Source:
     return open_images(root).train
 
 
+def scene(source: Source, size: int, index: int) -> tuple[Tensor, Tensor]:
+    """The centre crop of an image, and of its region in the same place."""
+    regions = ObjectRegions(ObjectMasks(source), size)
+    crop, _, region = ImageReader(source, CenterCrop(size), DATA, regions)(index)
+    return crop, region
+
+
 def measure(
     backbone: Backbone,
     source: Source,
@@ -55,7 +65,7 @@ def measure(
     workers: int = 0,
     max_images: int | None = None,
 ) -> ObjectReport:
-    return measure_objects(
+    return objects_of(
         backbone,
         source,
         image_size=32,
@@ -159,7 +169,7 @@ def test_image_and_mask_are_cropped_alike(tmp_path: Path) -> None:
     mask[30:70, 50:100] = 255
     white_object = mask[..., None].repeat(3, 2)
     source = write_pair(tmp_path, "masks", mask, white_object)
-    crop, region = read_scene(ObjectMasks(source), 48, DATA, 0)
+    crop, region = scene(source, 48, 0)
     different = (crop[0] > 127) != (region == OBJECT)
     assert region.shape == (48, 48)
     assert int(different.sum()) == 0
@@ -169,7 +179,7 @@ def test_a_mask_of_another_size_than_its_image_is_refused(tmp_path: Path) -> Non
     image = np.zeros((40, 44, 3), np.uint8)
     source = write_pair(tmp_path, "masks", np.ones((40, 40), np.uint8), image)
     with pytest.raises(UserError, match="40 x 40 pixels, its image 44 x 40"):
-        read_scene(ObjectMasks(source), 32, DATA, 0)
+        scene(source, 32, 0)
 
 
 def test_images_without_known_objects_are_refused(backbone: Backbone, tmp_path: Path) -> None:
@@ -214,8 +224,7 @@ def test_the_report_agrees_with_the_images_measured_one_by_one(
     backbone: Backbone, scenes: Source
 ) -> None:
     report = measure(backbone, scenes)
-    masks = ObjectMasks(scenes)
-    regions = torch.stack([read_scene(masks, 32, DATA, i)[1] for i in range(len(scenes))])
+    regions = torch.stack([scene(scenes, 32, i)[1] for i in range(len(scenes))])
     coverage = patch_coverage(regions, 8)
     assert report.object_area == pytest.approx(float(coverage.object.mean()), rel=1e-5)
     assert report.patches_hidden["high"] == report.patches_hidden["random"] == 4 / 16

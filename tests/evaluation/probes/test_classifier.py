@@ -9,15 +9,14 @@ from safetensors.torch import save_file
 
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import Reading
+from attmask.evaluation.features.readout import Embedding
+from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.probes import classifier as module
 from attmask.evaluation.probes.classifier import (
     LinearClassifier,
     accuracies,
     accuracy,
-    fitting_reading,
 )
-from attmask.evaluation.protocols.knn import Accuracy
 from tests.evaluation.models import tiny_backbone
 
 
@@ -27,7 +26,7 @@ def classifier(classes: int = 3, width: int = 4, seed: int = 0) -> LinearClassif
         weight=torch.randn(classes, width, generator=draw),
         bias=torch.randn(classes, generator=draw),
         classes=tuple(f"class {c} é" for c in range(classes)),
-        reading=Reading(blocks=2, token="gap"),
+        readout=Embedding(blocks=2, token="gap"),
         image_size=96,
         network="abcdef0123456789",
         rate=0.1 + 0.2,
@@ -59,9 +58,9 @@ def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
     )
     assert torch.equal(after.weight, before.weight)
     assert torch.equal(after.bias, before.bias)
-    assert (after.classes, after.reading, after.image_size, after.network, after.rate) == (
+    assert (after.classes, after.readout, after.image_size, after.network, after.rate) == (
         before.classes,
-        before.reading,
+        before.readout,
         before.image_size,
         before.network,
         before.rate,
@@ -186,7 +185,7 @@ def test_weights_that_are_not_finite_give_no_answer() -> None:
 
 def test_no_more_blocks_are_read_than_there_are_and_that_is_said() -> None:
     backbone = tiny_backbone()
-    assert fitting_reading(Reading(blocks=2), backbone) == (Reading(blocks=2), ())
-    fewer, notes = fitting_reading(Reading(blocks=4, token="gap"), backbone)
-    assert fewer == Reading(blocks=2, token="gap")
+    assert Embedding(blocks=2).fitting(backbone) == (Embedding(blocks=2), ())
+    fewer, notes = Embedding(blocks=4, token="gap").fitting(backbone)
+    assert fewer == Embedding(blocks=2, token="gap")
     assert "last 4 blocks were to be read, but the network has only 2" in notes[0]

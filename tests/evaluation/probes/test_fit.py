@@ -9,12 +9,13 @@ from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import Reading
+from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes import fit as module
+from attmask.evaluation.probes.cached import train_on_features
 from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
 from attmask.evaluation.probes.fit import fit_classifier
-from attmask.evaluation.protocols.linear_cached import LinearCached, train_on_features
+from attmask.evaluation.protocols.linear_cached import LinearCached
 
 SETTINGS = LinearCached(epochs=4, batch_size=20, rates=(0.01, 0.1))
 
@@ -29,7 +30,7 @@ def clouds(images: int, classes: int, *, apart: float, seed: int = 0) -> Feature
 
 def fit(model: FrozenModel, train: Source, extractor: FeatureExtractor) -> LinearClassifier:
     return fit_classifier(
-        model, train, extractor, reading=Reading(blocks=2), image_size=32, settings=SETTINGS
+        model, train, extractor, readout=Embedding(blocks=2), image_size=32, settings=SETTINGS
     )
 
 
@@ -81,7 +82,7 @@ def test_the_classifier_has_the_rate_that_is_right_most_often(
     monkeypatch.setattr(module, "both_ways", lambda *_: (known, None))
     settings = LinearCached(epochs=20, batch_size=20, rates=rates)
     fitted = fit_classifier(
-        model, split.train, extractor, reading=Reading(), image_size=32, settings=settings
+        model, split.train, extractor, readout=Embedding(), image_size=32, settings=settings
     )
     assert accuracy(fitted, known).top1 == 100
     assert fitted.rate == 0.1
@@ -114,6 +115,6 @@ def test_rates_that_overflow_are_refused_and_nothing_is_kept(
     settings = LinearCached(epochs=2, rates=rates)
     with pytest.raises(UserError, match=r"keeps the weights finite; .* rates="):
         fit_classifier(
-            model, split.train, extractor, reading=Reading(), image_size=32, settings=settings
+            model, split.train, extractor, readout=Embedding(), image_size=32, settings=settings
         )
     assert not (extractor.cache / "classifiers").exists()

@@ -6,11 +6,11 @@ import torch
 
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.features.readout import CLS
+from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.probes.budget import Budget
 from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.report import PaperRate, keep_classifier, report
 from attmask.evaluation.probes.training import Curve, choose
-from attmask.evaluation.protocols.knn import Accuracy
 from attmask.evaluation.task import Measures
 from tests.evaluation.models import extractor_in
 

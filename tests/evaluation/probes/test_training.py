@@ -14,6 +14,7 @@ from torch import nn
 from attmask import distributed
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import Features
+from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.probes import training as probe
 from attmask.evaluation.probes.classifier import accuracies
 from attmask.evaluation.probes.training import (
@@ -28,7 +29,6 @@ from attmask.evaluation.probes.training import (
     summary,
     train,
 )
-from attmask.evaluation.protocols.knn import Accuracy
 from tests.evaluation.models import CPU
 
 

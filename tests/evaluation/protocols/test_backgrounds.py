@@ -11,15 +11,10 @@ from torch import Tensor
 
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
-from attmask.evaluation.datasets.backgrounds import (
-    KINDS,
-    VARIANTS,
-    Backgrounds,
-    ChangedBackgrounds,
-)
+from attmask.evaluation.datasets.backgrounds import KINDS, VARIANTS, Backgrounds, ChangedBackgrounds
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features, normalise
-from attmask.evaluation.features.readout import CLS, Reading
+from attmask.evaluation.features.readout import CLS, Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.protocols.backgrounds import BackgroundReliance, recognise
@@ -132,7 +127,7 @@ def test_a_nine_way_classifier_is_fitted_on_the_original_training_images(
 ) -> None:
     everything = dict.fromkeys(VARIANTS.values(), 2)
     data = published(tmp_path / "in9", everything, train=6, shift=4)
-    protocol = BackgroundReliance(epochs=30, reading=Reading(token="gap"))
+    protocol = BackgroundReliance(epochs=30, readout=Embedding(token="gap"))
     measures = protocol.measure(model, data, extractor)
     assert list(measures.numbers) == [*VARIANTS, "background gap"]
     assert measures.numbers["original"] > 80

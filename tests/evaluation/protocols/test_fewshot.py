@@ -9,9 +9,9 @@ from PIL import Image
 from attmask.assign import assigned, with_values
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Labelled, Split
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import CenterCrop
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.protocols.fewshot import FewShot
 from attmask.evaluation.protocols.knn import IDLE_CLASSES, knn_accuracy

@@ -10,18 +10,14 @@ from torch.nn import functional
 
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Labelled, Split
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.metrics import neighbours
+from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.protocols.knn import (
-    IDLE_CLASSES,
-    Accuracy,
-    Knn,
-    knn_accuracies,
-    knn_accuracy,
-)
+from attmask.evaluation.protocols.knn import IDLE_CLASSES, Knn, knn_accuracies, knn_accuracy
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "knn.npz"
 
@@ -31,7 +27,7 @@ def random_features(images: int, classes: int, seed: int, width: int = 8) -> Fea
     labels = torch.arange(images) % classes
     centres = torch.randn(classes, width, generator=torch.Generator().manual_seed(99))
     cls = centres[labels] + torch.randn(images, width, generator=draw)
-    return Features(vectors=cls, labels=labels)
+    return Features(values=cls, labels=labels)
 
 
 def plain_knn(
@@ -59,7 +55,7 @@ def test_accuracy_equals_the_reference_implementation(k: int) -> None:
 
     def features(split: str) -> Features:
         labels = torch.from_numpy(golden[f"{split}_labels"])
-        return Features(vectors=torch.from_numpy(golden[split]), labels=labels)
+        return Features(values=torch.from_numpy(golden[split]), labels=labels)
 
     accuracy = knn_accuracy(features("train"), features("test"), k=k, classes=10)
     assert (accuracy.top1, accuracy.top5) == pytest.approx(golden[f"top_{k}"], abs=1e-9)
@@ -98,10 +94,10 @@ def test_one_search_gives_what_each_k_gives_alone() -> None:
 
 
 def test_a_class_without_votes_ranks_by_its_number() -> None:
-    bank = Features(vectors=torch.ones(2, 3), labels=torch.tensor([7, 3]))
+    bank = Features(values=torch.ones(2, 3), labels=torch.tensor([7, 3]))
     # The order of the vote is 3, 7, 0, 1, 2, 4, 5, 6, 8, 9.
     for label, is_in_five in ((3, True), (7, True), (2, True), (4, False), (0, True), (9, False)):
-        query = Features(vectors=torch.ones(1, 3), labels=torch.tensor([label]))
+        query = Features(values=torch.ones(1, 3), labels=torch.tensor([label]))
         accuracy = knn_accuracy(bank, query, k=2, classes=10)
         assert (accuracy.top1, accuracy.top5) == (100 * (label == 3), 100 * is_in_five)
 
@@ -123,7 +119,7 @@ def test_chunks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_length_of_a_feature_does_not_matter() -> None:
     bank, queries = random_features(50, 4, 0), random_features(30, 4, 1)
     longer = Features(
-        vectors=bank.vectors * torch.linspace(0.1, 50, 50)[:, None], labels=bank.labels
+        values=bank.vectors * torch.linspace(0.1, 50, 50)[:, None], labels=bank.labels
     )
     assert knn_accuracy(longer, queries, k=9, classes=4) == knn_accuracy(
         bank, queries, k=9, classes=4
@@ -131,15 +127,15 @@ def test_length_of_a_feature_does_not_matter() -> None:
 
 
 def test_of_equally_similar_bank_images_the_earlier_counts() -> None:
-    bank = Features(vectors=torch.ones(300, 3), labels=torch.arange(300) % 3)
+    bank = Features(values=torch.ones(300, 3), labels=torch.arange(300) % 3)
     for label, expected in ((0, 100.0), (1, 0.0), (2, 0.0)):
-        query = Features(vectors=torch.ones(1, 3), labels=torch.tensor([label]))
+        query = Features(values=torch.ones(1, 3), labels=torch.tensor([label]))
         assert knn_accuracy(bank, query, k=1, classes=3).top1 == expected
 
 
 def test_of_classes_with_equal_votes_the_lower_wins() -> None:
-    bank = Features(vectors=torch.ones(2, 3), labels=torch.tensor([4, 2]))
-    query = Features(vectors=torch.ones(1, 3), labels=torch.tensor([2]))
+    bank = Features(values=torch.ones(2, 3), labels=torch.tensor([4, 2]))
+    query = Features(values=torch.ones(1, 3), labels=torch.tensor([2]))
     assert knn_accuracy(bank, query, k=2, classes=5).top1 == 100
 
 
@@ -174,14 +170,14 @@ def test_what_cannot_be_measured_is_refused(
         knn_accuracy(bank, random_features(4, 2, 1), k=k, temperature=temperature, classes=classes)
 
 
-@pytest.mark.parametrize("reading", [Reading(), Reading(token="gap", blocks=2)])
-def test_the_protocol_measures_its_own_reading_for_every_k(
-    scenes: Path, model: FrozenModel, extractor: FeatureExtractor, reading: Reading
+@pytest.mark.parametrize("readout", [Embedding(), Embedding(token="gap", blocks=2)])
+def test_the_protocol_measures_its_own_readout_for_every_k(
+    scenes: Path, model: FrozenModel, extractor: FeatureExtractor, readout: Embedding
 ) -> None:
     data = Labelled().open(scenes)
-    measures = Knn(ks=(20, 1, 200), reading=reading, image_size=40).measure(model, data, extractor)
+    measures = Knn(ks=(20, 1, 200), readout=readout, image_size=40).measure(model, data, extractor)
     bank, queries = (
-        extractor.features(model, source, CenterCrop(40, reading))
+        extractor.features(model, source, CenterCrop(40), readout)
         for source in (data.train, data.test)
     )
     by_k = {k: knn_accuracy(bank, queries, k=k, classes=data.classes) for k in (20, 1, 48)}

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -16,16 +15,16 @@ from attmask.data.source import Source
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.pictures import Pictures, Shown
+from attmask.evaluation.features.crops import CenterCrop, Crop, RandomResizedCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import CenterCrop, Encoding, Reading
+from attmask.evaluation.features.readout import Embedding, Readout
 from attmask.evaluation.metrics.geometry import alignment
 from attmask.evaluation.model import FrozenModel, Prototypes
 from attmask.evaluation.protocols import label_free as quality
 from attmask.evaluation.protocols.label_free import (
     Assignments,
     Quality,
-    RandomView,
     assignments,
     common_images,
 )
@@ -119,47 +118,6 @@ def test_pieces_do_not_change_the_assignments(
     assert pieces.dead == whole.dead
 
 
-def gradient(height: int, width: int) -> np.ndarray:
-    """A picture whose pixels say where they were: down in red, across in green."""
-    down, across = np.mgrid[0:height, 0:width]
-    blue = np.zeros((height, width))
-    return np.stack([down * 255 / height, across * 255 / width, blue], 2).astype(np.uint8)
-
-
-def test_a_view_is_a_part_of_the_picture_no_smaller_than_asked() -> None:
-    pixels = gradient(120, 160)
-    shares, mirrored = [], 0
-    for index in range(200):
-        red, green, _ = RandomView(32, 0, least_area=0.5).crop(pixels, index).float()
-        tall = (red[-1].mean() - red[0].mean()) / 255 * 32 / 31
-        wide = (green[:, -1].mean() - green[:, 0].mean()) / 255 * 32 / 31
-        mirrored += int(wide < 0)
-        shares.append(float(tall * wide.abs()))
-    assert 0.45 < min(shares) < 0.6
-    assert 0.9 < max(shares) < 1.05
-    assert 70 < mirrored < 130, "about one half"
-
-
-def test_views_are_drawn_by_seed_view_and_image() -> None:
-    pixels = gradient(40, 50)
-    first = RandomView(16, 0).crop(pixels, 3)
-    assert torch.equal(first, RandomView(16, 0).crop(pixels.copy(), 3))
-    for other, index in (
-        (RandomView(16, 1), 3),
-        (RandomView(16, 0, seed=1), 3),
-        (RandomView(16, 0), 4),
-    ):
-        assert not torch.equal(first, other.crop(pixels, index))
-        assert index == 4 or other.describe() != RandomView(16, 0).describe()
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 3), (1, 300, 3), (20, 20, 1), (20, 20, 6)])
-def test_a_view_has_its_size_whatever_the_picture(shape: tuple[int, int, int]) -> None:
-    view: Encoding = RandomView(16, 1)
-    assert view.crop(np.full(shape, 9, np.uint8), 0).shape == (shape[2], 16, 16)
-    assert view.batched
-
-
 def test_numbers_come_in_order_and_are_of_the_cached_features(
     model: FrozenModel, val: Source, extractor: FeatureExtractor
 ) -> None:
@@ -245,16 +203,20 @@ def test_images_read_for_one_view_only_are_left_out_of_the_alignment(
         self: FeatureExtractor,
         model: FrozenModel,
         source: Source,
-        encoding: Encoding,
+        crop: Crop,
+        readout: Readout,
         about: str = "images",
     ) -> Features:
         rows = [i for i in range(len(source)) if i not in lost[about]]
-        return views(rows, whole(self, model, source, encoding, about).vectors)
+        return views(rows, whole(self, model, source, crop, readout, about).vectors)
 
     usual = Quality().measure(model, Shown(val), extractor)
     both = [i for i in range(20) if i not in (0, 3, 7)]
     expected = alignment(
-        *(extractor.features(model, val, RandomView(32, view)).vectors[both] for view in (0, 1))
+        *(
+            extractor.features(model, val, RandomResizedCrop(32, 0.25, view=view)).vectors[both]
+            for view in (0, 1)
+        )
     )
     monkeypatch.setattr(FeatureExtractor, "features", partly)
     found = Quality().measure(model, Shown(val), extractor)
@@ -263,11 +225,11 @@ def test_images_read_for_one_view_only_are_left_out_of_the_alignment(
     assert "Alignment is of the 17 images that were read for both views." in found.notes
 
 
-def test_another_reading_changes_the_rank_but_not_the_assignments(
+def test_another_readout_changes_the_rank_but_not_the_assignments(
     model: FrozenModel, val: Source, extractor: FeatureExtractor
 ) -> None:
     usual = Quality().measure(model, Shown(val), extractor)
-    wide = Quality(reading=Reading(token="gap", blocks=2)).measure(model, Shown(val), extractor)
+    wide = Quality(readout=Embedding(token="gap", blocks=2)).measure(model, Shown(val), extractor)
     assert wide.details["width"] == 48
     assert wide.numbers["rank"] != usual.numbers["rank"]
     for name in OF_A_TEACHER:

@@ -9,36 +9,27 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
-from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms import functional as reference
 
 from attmask import distributed
-from attmask.data.sources import DataConfig, open_images
-from attmask.data.views import ViewsConfig
+from attmask.data.decode import decode
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Labelled, Split
+from attmask.evaluation.features.crops import CenterCrop, RandomResizedCrop
 from attmask.evaluation.features.extractor import FeatureExtractor, Known
-from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes import training as probe
+from attmask.evaluation.probes.budget import scaled_rates
 from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
 from attmask.evaluation.probes.training import Batch
-from attmask.evaluation.protocols.linear import (
-    Linear,
-    TrainingCrops,
-    read_training_crop,
-    resized_crop,
-    scaled,
-)
+from attmask.evaluation.protocols.linear import Linear, TrainingCrops
 from attmask.randomness import uniform
 from tests.evaluation.models import extractor_in
 
-SETTINGS = Linear(epochs=3, batch_size=20, rates=(0.01, 0.1), reading=Reading(blocks=2))
+SETTINGS = Linear(epochs=3, batch_size=20, rates=(0.01, 0.1), readout=Embedding(blocks=2))
 
 
 @pytest.fixture
@@ -57,47 +48,8 @@ def write(root: Path, counts: dict[str, int]) -> None:
 
 def crops_of(model: FrozenModel, split: Split, extractor: FeatureExtractor) -> TrainingCrops:
     return TrainingCrops(
-        model, split.train, extractor, 20, SETTINGS.scale_min, SETTINGS.reading, 32
+        model, split.train, extractor, 20, SETTINGS.scale_min, SETTINGS.readout, 32
     )
-
-
-@given(
-    width=st.integers(3, 90),
-    height=st.integers(3, 90),
-    size=st.sampled_from([8, 32]),
-    share=st.floats(0.2, 1),
-)
-def test_a_crop_is_resized_as_torchvision_does_it(
-    width: int, height: int, size: int, share: float
-) -> None:
-    pixels = np.random.default_rng(width).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    w, h = max(1, int(width * share)), max(1, int(height * share))
-    left, top = width - w, (height - h) // 2
-    crop = resized_crop(pixels, (left, top, left + w, top + h), size)
-    expected = reference.resized_crop(
-        Image.fromarray(pixels), top, left, h, w, [size, size], InterpolationMode.BILINEAR
-    )
-    assert np.array_equal(crop.permute(1, 2, 0).numpy(), np.asarray(expected))
-
-
-def test_crops_are_drawn_by_epoch_and_image_and_half_of_them_are_mirrored(tmp_path: Path) -> None:
-    ramp = np.repeat(np.arange(0, 240, 5, dtype=np.uint8)[None, :, None], 48, axis=0)
-    (tmp_path / "a").mkdir()
-    Image.fromarray(ramp.repeat(3, axis=2)).save(tmp_path / "a" / "ramp.png")
-    source = open_images(tmp_path).train
-    views = ViewsConfig(global_size=16, split_scale=0.08, local_crops=0)
-
-    def crop(epoch: int) -> Tensor:
-        return read_training_crop(source, DataConfig(), views, 0, epoch, 0)[0]
-
-    crops = [crop(epoch) for epoch in range(200)]
-    assert torch.equal(crop(7), crops[7])
-    assert len({tuple(c.flatten().tolist()) for c in crops}) > 150
-    rising = sum(int(c[0, 0, -1]) > int(c[0, 0, 0]) for c in crops)
-    assert 75 < rising < 125
-    extents = [abs(int(c[0, 0, -1]) - int(c[0, 0, 0])) / 235 for c in crops]
-    assert min(extents) < 0.4
-    assert max(extents) > 0.9
 
 
 def test_vectors_do_not_depend_on_workers_and_come_in_every_batch_once(
@@ -121,10 +73,10 @@ def test_vectors_are_what_the_frozen_network_reads_of_the_crops(
     vectors, labels = [*crops_of(model, split, extractor).epoch(0)][1]
     assert split.train.labels is not None
     assert labels.tolist() == split.train.labels[batch].tolist()
-    views = ViewsConfig(global_size=32, split_scale=0.08, local_crops=0)
     seed = int(uniform("crops of a linear probe", 0) * 2**53)
     data = model.data
-    pixels = [read_training_crop(split.train, data, views, seed, 0, i)[0] for i in batch]
+    crop = RandomResizedCrop(32, 0.08, seed, resampling="bilinear")
+    pixels = [crop(decode(split.train, i, data), i) for i in batch]
     mean, std = (torch.tensor(numbers).view(3, 1, 1) for numbers in (data.mean, data.std))
     images = (torch.stack(pixels) / 255 - mean) / std
     with torch.no_grad():
@@ -166,7 +118,7 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     assert classifier.classes == tuple(split.train.classes)
     assert classifier.rate == found.numbers["rate"]
     assert classifier.digest == found.details["classifier sha256"]
-    test = extractor.features(model, split.test, CenterCrop(32, Reading(blocks=2)))
+    test = extractor.features(model, split.test, CenterCrop(32), Embedding(blocks=2))
     right = accuracy(classifier, test)
     assert found.numbers["top-1, best epoch"] == right.top1
     assert found.numbers["top-5, best epoch"] == right.top5
@@ -199,7 +151,7 @@ def test_each_training_keeps_a_classifier_of_its_own(
 def test_each_image_goes_through_the_network_once_an_epoch_whatever_the_rates(
     model: FrozenModel, split: Split, extractor: FeatureExtractor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    extractor.features(model, split.test, CenterCrop(32, SETTINGS.reading))
+    extractor.features(model, split.test, CenterCrop(32), SETTINGS.readout)
     seen: list[int] = []
     forward = model.backbone.last_outputs
 
@@ -296,7 +248,7 @@ def test_a_task_that_was_killed_ends_with_the_same_bits(
 def test_blocks_that_are_not_there_are_not_read_and_that_is_said(
     model: FrozenModel, split: Split, extractor: FeatureExtractor
 ) -> None:
-    four = SETTINGS.model_copy(update={"reading": Linear().reading})
+    four = SETTINGS.model_copy(update={"readout": Linear().readout})
     found = four.measure(model, split, extractor)
     assert found.numbers == SETTINGS.measure(model, split, extractor).numbers
     assert any("the network has only 2" in note for note in found.notes)
@@ -305,7 +257,7 @@ def test_blocks_that_are_not_there_are_not_read_and_that_is_said(
 def test_rates_are_for_256_images_a_step(
     model: FrozenModel, split: Split, extractor: FeatureExtractor
 ) -> None:
-    assert scaled((0.1, 0.2), 1024) == [0.4, 0.8]
+    assert scaled_rates((0.1, 0.2), 1024) == [0.4, 0.8]
     once, twice = (
         Linear(epochs=2, batch_size=size, rates=(rate,)).measure(model, split, extractor)
         for size, rate in ((256, 0.02), (512, 0.01))  # all 48 images in one batch, both times
@@ -322,9 +274,9 @@ def test_the_defaults_are_the_papers() -> None:
     paper = Linear()
     on_imagenet = paper.budget(1_281_167)
     assert (on_imagenet.epochs, on_imagenet.batch_size) == (100, 1024)
-    assert paper.reading == Reading(blocks=4)
+    assert paper.readout == Embedding(blocks=4)
     assert {0.003, 0.005} <= set(paper.rates)
-    assert 0.003 in scaled(paper.rates, 1024), "the rate that the paper states for its batch"
+    assert 0.003 in scaled_rates(paper.rates, 1024), "the rate that the paper states for its batch"
 
 
 def test_the_papers_rate_is_a_number_of_its_own(

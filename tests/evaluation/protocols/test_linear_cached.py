@@ -7,18 +7,14 @@ from sklearn.linear_model import LogisticRegression
 
 from attmask.data.source import Source
 from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.features.readout import CLS, Embedding
 from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.probes.cached import CachedBatches, both_ways, paired, train_on_features
 from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
-from attmask.evaluation.protocols.linear_cached import (
-    CachedBatches,
-    LinearCached,
-    both_ways,
-    paired,
-    train_on_features,
-)
+from attmask.evaluation.protocols.linear_cached import LinearCached
 from tests.evaluation.models import CPU
 
 SETTINGS = LinearCached(epochs=4, batch_size=20, rates=(0.01, 0.1))
@@ -89,26 +85,27 @@ def test_features_of_the_same_images_are_not_copied() -> None:
 def test_an_image_that_was_read_only_once_does_not_shift_the_others(
     model: FrozenModel, split: Split, extractor: FeatureExtractor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoding, mirror = CenterCrop(32), CenterCrop(32, flipped=True)
-    whole = [extractor.features(model, split.train, e) for e in (encoding, mirror)]
+    plain_crop, mirror = CenterCrop(32), CenterCrop(32, flipped=True)
+    whole = [extractor.features(model, split.train, e) for e in (plain_crop, mirror)]
     features_of = FeatureExtractor.features
 
     def without_the_third(
         extractor: FeatureExtractor,
         model: FrozenModel,
         source: Source,
-        encoding: CenterCrop,
+        crop: CenterCrop,
+        readout: Embedding,
         about: str,
     ) -> Features:
-        found = features_of(extractor, model, source, encoding, about)
-        if encoding.flipped:
+        found = features_of(extractor, model, source, crop, readout, about)
+        if crop.flipped:
             return found
         assert found.labels is not None
         kept = torch.tensor([i for i in range(len(source)) if i != 3])
         return Features(found.vectors[kept], found.labels[kept], kept)
 
     monkeypatch.setattr(FeatureExtractor, "features", without_the_third)
-    plain, flipped = both_ways(model, split.train, extractor, encoding, SETTINGS)
+    plain, flipped = both_ways(model, split.train, extractor, plain_crop, CLS, flips=True)
     kept = [i for i in range(len(split.train)) if i != 3]
     assert flipped is not None
     for found, expected in zip((plain, flipped), whole, strict=True):
@@ -163,8 +160,8 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     file = Path(found.details["classifier"])
     classifier = LinearClassifier.load(file, network=model.digest)
     assert file.name.startswith("linear-cached-")
-    assert (classifier.reading, classifier.image_size) == (Reading(blocks=2), 32)
-    test = extractor.features(model, split.test, CenterCrop(32, classifier.reading))
+    assert (classifier.readout, classifier.image_size) == (Embedding(blocks=2), 32)
+    test = extractor.features(model, split.test, CenterCrop(32), classifier.readout)
     right = accuracy(classifier, test)
     assert right.top1 == found.numbers["top-1, best epoch"] > found.numbers["top-1, last epoch"]
     assert right.top5 == found.numbers["top-5, best epoch"]

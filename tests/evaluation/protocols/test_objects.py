@@ -5,9 +5,9 @@ import pytest
 
 from attmask.evaluation.datasets.objects import WithObjects
 from attmask.evaluation.features.extractor import FeatureExtractor
-from attmask.evaluation.metrics.objects import measure_objects
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.protocols.objects import ObjectAttention
+from tests.evaluation.object_reports import objects_of
 
 
 def test_shares_become_per_cents_with_plain_names(
@@ -15,9 +15,7 @@ def test_shares_become_per_cents_with_plain_names(
 ) -> None:
     data = WithObjects().open(scenes)
     found = ObjectAttention(ratio=0.5, image_size=40).measure(model, data, extractor)
-    expected = measure_objects(
-        model.backbone, data.images, image_size=40, data=model.data, ratio=0.5
-    )
+    expected = objects_of(model.backbone, data.images, image_size=40, data=model.data, ratio=0.5)
     name, share = next(iter(found.numbers.items()))
     assert name == "attention on the object"
     assert share == pytest.approx(100 * expected.attention_on_object)

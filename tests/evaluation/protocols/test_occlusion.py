@@ -14,9 +14,10 @@ from safetensors.torch import save_file
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Labelled, Split
+from attmask.evaluation.features.crops import crop_pixels
 from attmask.evaluation.features.extractor import FeatureExtractor
-from attmask.evaluation.features.forward import crop_pixels, normalise
-from attmask.evaluation.features.readout import Reading
+from attmask.evaluation.features.forward import normalise
+from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.loading import load_model
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.classifier import LinearClassifier
@@ -89,7 +90,7 @@ def plain_top1(
             crop[:, 16 * row : 16 * row + 16, 16 * col : 16 * col + 16] = 0
         with torch.no_grad():
             shown = normalise(crop[None], model.data.mean, model.data.std)
-            scores = classifier.scores(classifier.reading(model.backbone, shown))
+            scores = classifier.scores(classifier.readout(model.backbone, shown))
         right += int(scores.argmax()) == data.test.labels[i]
     return 100 * right / len(data.test)
 
@@ -242,7 +243,7 @@ def test_the_card_counts_a_test_image_that_cannot_be_read(
 
 def classifier(*classes: str) -> LinearClassifier:
     return LinearClassifier(
-        torch.zeros(len(classes), 24), torch.zeros(len(classes)), classes, Reading(), 32, "x"
+        torch.zeros(len(classes), 24), torch.zeros(len(classes)), classes, Embedding(), 32, "x"
     )
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.evaluation.datasets.galleries import Folder, Gallery
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import CenterCrop
 from attmask.evaluation.protocols.recall import Recall, look_up
 from tests.evaluation.models import extractor_in, tiny_model
 from tests.real_data import FOLDER, needs

@@ -12,9 +12,10 @@ from torch.nn import functional
 
 from attmask.errors import UserError
 from attmask.evaluation.datasets.landmarks import Landmarks, LandmarkSet
-from attmask.evaluation.features.forward import as_tensor, normalise
-from attmask.evaluation.features.readout import CLS
-from attmask.evaluation.features.thumbnail import Thumbnail
+from attmask.evaluation.features.crops import as_tensor
+from attmask.evaluation.features.forward import normalise
+from attmask.evaluation.features.long_side import LongSide
+from attmask.evaluation.features.readout import CLS, MultiScale
 from attmask.evaluation.metrics.ranking import DIFFICULTIES, Truth, average, judge
 from attmask.evaluation.metrics.whitening import learn_whitening
 from attmask.evaluation.protocols.retrieval import MULTI_SCALE, Retrieval, rank
@@ -130,14 +131,14 @@ def test_scales_and_whitening_change_the_ranking_but_still_find_copies(
 def test_scales_are_averaged_as_dino_does_without_length_one_first() -> None:
     scales = Retrieval(scales=MULTI_SCALE)
     assert not scales.equal_scales
-    assert Thumbnail(64, MULTI_SCALE) == Thumbnail(64, MULTI_SCALE, scales.equal_scales)
+    assert MultiScale(scales=MULTI_SCALE) == MultiScale(CLS, MULTI_SCALE, scales.equal_scales)
 
 
 def test_whitening_is_learned_on_the_database(landmarks: LandmarkSet, tmp_path: Path) -> None:
     protocol = Retrieval(image_size=64, whitening="database", whitening_width=4)
     found = measured(protocol, landmarks, tmp_path)
     database, queries = (
-        extractor_in(tmp_path).features(tiny_model(), source, Thumbnail(64)).vectors
+        extractor_in(tmp_path).features(tiny_model(), source, LongSide(64), MultiScale()).vectors
         for source in (landmarks.database, landmarks.queries)
     )
     learned = learn_whitening(database, 4)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.datasets.listed import files_source, folder_with, require_pictures
-from attmask.evaluation.features.thumbnail import Box
+from attmask.evaluation.features.long_side import RegionBox
 from attmask.evaluation.metrics.ranking import Truth
 from attmask.settings import Config, setting
 
@@ -24,7 +24,7 @@ class LandmarkSet:
 
     queries: Source
     database: Source
-    boxes: tuple[Box, ...]
+    boxes: tuple[RegionBox, ...]
     truths: tuple[Truth, ...]
 
     @property
@@ -68,7 +68,7 @@ class GroundTruth:
 
     queries: tuple[str, ...]
     database: tuple[str, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[RegionBox, ...]
     truths: tuple[Truth, ...]
 
 
@@ -124,7 +124,7 @@ def _numbers(values: Any, images: int) -> tuple[int, ...]:
     return numbers
 
 
-def _box(values: Any) -> Box:
+def _box(values: Any) -> RegionBox:
     left, top, right, bottom = (float(value) for value in values)
     if not (-math.inf < left < right < math.inf and -math.inf < top < bottom < math.inf):
         raise ValueError(f"an impossible box {left, top, right, bottom}")

@@ -1,18 +1,18 @@
-"""Where evaluations are computed: the device, the processes that read, and the features kept."""
+"""Features of a frozen network: a crop and a readout of every image, streamed or kept on disk."""
 
 import logging
+import math
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import PIL
 import torch
-from jaxtyping import Bool, Int64, UInt8
-from torch import Tensor
+from jaxtyping import Int64
 
 from attmask import distributed
 from attmask.data.contents import contents
@@ -20,25 +20,26 @@ from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
-from attmask.evaluation.features.forward import Features, frozen, normalise, read_in_order
-from attmask.evaluation.features.readout import Encoding
-from attmask.evaluation.features.store import FeatureCache, Share, Stored
+from attmask.evaluation.features.crops import Crop
+from attmask.evaluation.features.forward import Batch, Features, forward
+from attmask.evaluation.features.images import ImageReader, Target, say_unreadable
+from attmask.evaluation.features.readout import CLS, Part, Readout
+from attmask.evaluation.features.store import FeatureStore, Share, StoredFeatures
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.reporting.progress import counting
 from attmask.hardware import Precision
 
 log = logging.getLogger(__name__)
 
-_CODE = 1  # counts whenever the same images and settings give other features
+_CODE = 2  # counts whenever the same images and settings give other features
 _TRIED_AGAIN = 64  # images that could not be read
 _SECONDS_OF_A_SHARED_DISK = 60
-_BLACK = 32  # pixels of what stands for an unreadable picture
-_ROWS_AT_ONCE = 65_536
+_NUMBERS_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What is known of sources and need not be found out twice in one evaluation."""
+    """Facts about sources that need not be found out twice in one evaluation."""
 
     contents: dict[Source, str] = field(default_factory=dict)
     unreadable: dict[Source, int] = field(default_factory=dict)
@@ -46,9 +47,9 @@ class Known:
 
 @dataclass(frozen=True, eq=False)
 class FeatureExtractor:
-    """What every protocol is given: a way to compute, and features that are extracted once.
+    """Reads frozen networks for every protocol: device, number format, cache and processes.
 
-    With several processes all of them call the same methods; each reads its share of the images.
+    With several processes all of them call the same methods.
     """
 
     device: torch.device
@@ -63,22 +64,53 @@ class FeatureExtractor:
         """Forward passes in the extractor's number format."""
         return self.precision.autocast()
 
+    def stream(
+        self,
+        model: FrozenModel,
+        source: Source,
+        crop: Crop,
+        readout: Readout = CLS,
+        *,
+        indices: Sequence[int] | None = None,
+        target: Target | None = None,
+    ) -> Iterator[Batch]:
+        """Values of some images in order, batch after batch; nothing is kept.
+
+        `target` is read beside each image, for example its mask. Images that cannot be read are
+        black and marked as not readable.
+        """
+        reader = ImageReader(source, crop, model.data, target)
+        chosen = range(len(source)) if indices is None else indices
+        crops = reader.batches(chosen, batch_size=self.batch_size, workers=self.workers)
+        backbone = model.backbone.to(self.device)
+        return forward(backbone, crops, readout, model.data, autocast=self.autocast)
+
     def features(
-        self, model: FrozenModel, source: Source, encoding: Encoding, about: str = "images"
+        self,
+        model: FrozenModel,
+        source: Source,
+        crop: Crop,
+        readout: Readout = CLS,
+        about: str = "images",
     ) -> Features:
-        """One vector for each readable image of a source, in its order, mapped from the cache."""
-        stored = self._stored(model, source, encoding, about)
+        """The values of each readable image of a source, in its order, mapped from the cache.
+
+        Each of several processes reads its share of the images, and all get all values.
+        """
+        stored = self._stored(model, source, crop, readout, about)
         whole = len(stored.rows) == len(source)
         if not whole:
-            self._say_unreadable(source, stored.rows)
-        if not _finite(stored.vectors):
+            unread = np.setdiff1d(np.arange(len(source)), stored.rows).tolist()
+            say_unreadable(source, unread, quiet=source in self.known.unreadable)
+            self.known.unreadable[source] = len(unread)
+        if not _finite(stored.values):
             raise UserError(
                 f"{model.name} gives features that are not finite for images of {source.root}; "
                 "its training diverged: evaluate an earlier checkpoint"
             )
         labels = None if source.labels is None else np.array(source.labels[stored.rows], np.int64)
         return Features(
-            vectors=torch.from_numpy(stored.vectors),
+            values=torch.from_numpy(stored.values),
             labels=None if labels is None else torch.from_numpy(labels),
             rows=None if whole else torch.from_numpy(stored.rows),
         )
@@ -93,29 +125,39 @@ class FeatureExtractor:
         """How many images of a source could not be read so far."""
         return self.known.unreadable.get(source, 0)
 
-    def _say_unreadable(self, source: Source, rows: Int64[np.ndarray, " m"]) -> None:
-        unread = np.setdiff1d(np.arange(len(source)), rows)
-        told = f"{len(unread)} of {len(source)} images of {source.root} cannot be read"
-        told = f"{told}, the first is {source.place(int(unread[0]))}"
-        if len(unread) == len(source):
-            raise UserError(f"{told}; check that these files are pictures")
-        if source not in self.known.unreadable:
-            log.warning("%s; they are left out of the evaluation", told)
-        self.known.unreadable[source] = len(unread)
+    def key(
+        self, model: FrozenModel, source: Source, crop: Crop, readout: Readout = CLS
+    ) -> dict[str, Any]:
+        """Everything that features depend on."""
+        data = model.data
+        return {
+            "code": _CODE,
+            "pillow": PIL.__version__,
+            "network": model.digest,
+            "images": self.contents(source),
+            "crop": crop.describe(),
+            "pixels": data.model_dump(
+                mode="json", include={"channels", "bits", "max_megapixels", "mean", "std"}
+            ),
+            "format": self.precision.format,
+            "readout": readout.describe(model.backbone),
+        }
 
-    def _stored(self, model: FrozenModel, source: Source, encoding: Encoding, about: str) -> Stored:
+    def _stored(
+        self, model: FrozenModel, source: Source, crop: Crop, readout: Readout, about: str
+    ) -> StoredFeatures:
         if len(source) == 0:
             raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
-        key = distributed.from_main(self.key(model, source, encoding))
-        width = encoding.width(model.backbone)
-        cache = FeatureCache(self.cache)
-        found = cache.find(key, width)
+        key = distributed.from_main(self.key(model, source, crop, readout))
+        shape = readout.shape(model.backbone, crop.size_hw)
+        store = FeatureStore(self.cache)
+        found = store.find(key, shape) or self._part(store, key, model, readout, shape)
         if found is not None and self._reads_more_now(source, model.data, found.rows):
             found = None
         if not distributed.all_agree(found is not None):
-            with cache.writing(key, len(source), width) as share:
-                self._extract(model, source, encoding, about, share)
-            found = self._wait_for(cache, key, width)
+            with store.writing(key, len(source), shape) as share:
+                self._extract(model, source, crop, readout, about, share)
+            found = self._wait_for(store, key, shape)
         if not distributed.all_agree(found is not None) or found is None:
             raise UserError(
                 f"the features in {self.cache} cannot be read by all processes; "
@@ -123,10 +165,30 @@ class FeatureExtractor:
             )
         return found
 
+    def _part(
+        self,
+        store: FeatureStore,
+        key: dict[str, Any],
+        model: FrozenModel,
+        readout: Readout,
+        shape: tuple[int, ...],
+    ) -> StoredFeatures | None:
+        """The values as a part of a larger readout that is kept: the last of four blocks."""
+        if not isinstance(readout, Part):
+            return None
+        for other in store.other_readouts(key):
+            where = readout.part_of(other["readout"], model.backbone)
+            if where is None or {**other, "readout": key["readout"]} != key:
+                continue
+            larger = store.find(other)
+            if larger is not None and larger.values[:, where].shape[1:] == shape:
+                return StoredFeatures(larger.values[:, where], larger.rows)
+        return None
+
     def _reads_more_now(
         self, source: Source, data: DataConfig, rows: Int64[np.ndarray, " m"]
     ) -> bool:
-        """Whether an image that could not be read once can be read now: a disk has its days."""
+        """Whether an image that could not be read before can be read now."""
         if len(rows) == len(source) or source in self.known.unreadable:
             return False
         unread = np.setdiff1d(np.arange(len(source)), rows)
@@ -138,63 +200,37 @@ class FeatureExtractor:
             return True
         return False
 
-    def _wait_for(self, cache: FeatureCache, key: dict[str, Any], width: int) -> Stored | None:
+    def _wait_for(
+        self, store: FeatureStore, key: dict[str, Any], shape: tuple[int, ...]
+    ) -> StoredFeatures | None:
         """Features that were just written; a shared disk may show them to others a little later."""
         patience = time.monotonic() + (_SECONDS_OF_A_SHARED_DISK if distributed.rank() else 0)
-        while (found := cache.find(key, width)) is None and time.monotonic() < patience:
+        while (found := store.find(key, shape)) is None and time.monotonic() < patience:
             time.sleep(0.5)
         return found
 
-    def key(self, model: FrozenModel, source: Source, encoding: Encoding) -> dict[str, Any]:
-        """All that features depend on."""
-        data = model.data
-        return {
-            "code": _CODE,
-            "pillow": PIL.__version__,
-            "network": model.digest,
-            "images": self.contents(source),
-            "encoding": encoding.describe(),
-            "pixels": data.model_dump(
-                mode="json", include={"channels", "bits", "max_megapixels", "mean", "std"}
-            ),
-            "format": self.precision.format,
-        }
-
     def _extract(
-        self, model: FrozenModel, source: Source, encoding: Encoding, about: str, share: Share
+        self,
+        model: FrozenModel,
+        source: Source,
+        crop: Crop,
+        readout: Readout,
+        about: str,
+        share: Share,
     ) -> None:
-        """The pictures of this process's share through the network, batch after batch."""
-        size = self.batch_size if encoding.batched else 1
-        read = partial(_read_or_blank, source, encoding, model.data)
-        batches = read_in_order(read, share.rows, batch_size=size, workers=self.workers)
-        backbone = model.backbone.to(self.device)
+        """Fill this process's share of the rows."""
         done = 0
-        with frozen(backbone), counting(f"reading {about}", len(share.rows)) as count:
-            for crops, readable in batches:
-                images = normalise(
-                    crops.to(self.device, non_blocking=True), model.data.mean, model.data.std
-                )
-                with self.autocast():
-                    vectors = encoding.vectors(backbone, images)
-                here = slice(done, done + len(crops))
-                share.vectors[here] = vectors.float().cpu().numpy()
-                share.readable[here] = readable.numpy()
-                done += len(crops)
-                count(len(crops))
+        with counting(f"reading {about}", len(share.rows)) as count:
+            for batch in self.stream(model, source, crop, readout, indices=share.rows):
+                here = slice(done, done + len(batch.values))
+                share.values[here] = batch.values.cpu().numpy()
+                share.readable[here] = batch.readable.numpy()
+                done += len(batch.values)
+                count(len(batch.values))
 
 
-def _read_or_blank(
-    source: Source, encoding: Encoding, data: DataConfig, index: int
-) -> tuple[UInt8[Tensor, "C height width"], Bool[Tensor, ""]]:
-    """What is shown of an image and that it was read, or of a black one and that it was not."""
-    try:
-        return encoding.crop(decode(source, index, data), index), torch.tensor(True)
-    except UnreadableImageError:
-        black = np.zeros((_BLACK, _BLACK, data.channels), dtype=np.uint8)
-        return encoding.crop(black, index), torch.tensor(False)
-
-
-def _finite(vectors: np.ndarray) -> bool:
-    """Whether all numbers are finite, looked at piece by piece."""
-    pieces = range(0, len(vectors), _ROWS_AT_ONCE)
-    return all(bool(np.isfinite(vectors[i : i + _ROWS_AT_ONCE]).all()) for i in pieces)
+def _finite(values: np.ndarray) -> bool:
+    """Whether all numbers are finite, checked piece by piece."""
+    rows = max(1, _NUMBERS_AT_ONCE // max(1, math.prod(values.shape[1:])))
+    pieces = range(0, len(values), rows)
+    return all(bool(np.isfinite(values[i : i + rows]).all()) for i in pieces)

@@ -1,20 +1,47 @@
-"""How a picture becomes a vector: which pixels are shown, and what is read of the network."""
+"""What is read of a frozen network: an embedding, patch maps of several blocks, attention maps."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import numpy as np
-from jaxtyping import Float, UInt8
+import torch
+from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional
 
 from attmask.errors import UserError
-from attmask.evaluation.features.forward import crop_pixels
 from attmask.models.backbone import Backbone
 from attmask.settings import Config, setting
 
+SizeHW = tuple[int, int]
 
-class Reading(Config):
-    """What is read of the network."""
+
+@runtime_checkable
+class Readout(Protocol):
+    """A function from normalised images to values, one row an image."""
+
+    def __call__(
+        self, backbone: Backbone, images: Float[Tensor, "B C height width"]
+    ) -> Float[Tensor, "B ..."]:
+        """The values of each image."""
+
+    def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:
+        """The shape of one image's values, for images of this size; None is any size."""
+
+    def describe(self, backbone: Backbone) -> dict[str, Any]:
+        """Everything that decides the values beside network and images, as JSON."""
+
+
+@runtime_checkable
+class Part(Protocol):
+    """A readout that can be cut out of the values of a larger one."""
+
+    def part_of(self, described: Mapping[str, Any], backbone: Backbone) -> slice | None:
+        """Where its values are along the first axis of those of another readout, if they are."""
+
+
+class Embedding(Config):
+    """One vector an image: `[CLS]` or the mean of the patches, of one or several blocks."""
 
     token: Literal["cls", "gap"] = setting(
         "cls", "[CLS] or the mean of the patches (gap)", paper="cls"
@@ -48,65 +75,192 @@ class Reading(Config):
             )
         return self.blocks * backbone.width
 
+    def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:
+        """A vector, whatever the size of the image."""
+        return (self.width(backbone),)
 
-CLS = Reading()
+    def describe(self, backbone: Backbone) -> dict[str, Any]:
+        """Its own fields."""
+        return {"readout": "embedding", **self.model_dump()}
+
+    def part_of(self, described: Mapping[str, Any], backbone: Backbone) -> slice | None:
+        """The last columns of the same token of more blocks."""
+        more = described.get("blocks", 0)
+        same = {**self.describe(backbone), "blocks": more}
+        if described != same or more <= self.blocks:
+            return None
+        width = backbone.width
+        return slice((more - self.blocks) * width, more * width)
+
+    def fitting(self, backbone: Backbone) -> tuple["Embedding", tuple[str, ...]]:
+        """The same of no more blocks than the network has, and a note where these are fewer."""
+        if self.blocks <= backbone.depth:
+            return self, ()
+        fewer = self.model_copy(update={"blocks": backbone.depth})
+        return fewer, (
+            f"the last {self.blocks} blocks were to be read, but the network has only "
+            f"{backbone.depth}",
+        )
 
 
-@runtime_checkable
-class Encoding(Protocol):
-    """How a picture becomes a vector. Worker processes get a copy, so it must be cheap to send."""
+CLS = Embedding()
 
-    @property
-    def batched(self) -> bool:
-        """Whether all pictures have the same size once cropped; else they go one by one."""
 
-    def crop(
-        self, pixels: UInt8[np.ndarray, "H W C"], index: int
-    ) -> UInt8[Tensor, "C height width"]:
-        """What is shown of image `index` of the source."""
+class PatchMaps(Config):
+    """The patch tokens of one or several blocks, as maps: L layers, D channels, rows, columns."""
 
-    def vectors(
+    layers: tuple[int, ...] = setting(
+        (-1,), "blocks to read, from 1; -1 is the last, -2 the one before it", min_length=1
+    )
+    norm: bool = setting(True, "whether the tokens go through the final norm")
+
+    def __call__(
         self, backbone: Backbone, images: Float[Tensor, "B C height width"]
-    ) -> Float[Tensor, "B W"]:
-        """What is read, of normalised images."""
+    ) -> Float[Tensor, "B L D rows cols"]:
+        """The maps of each image."""
+        outputs = backbone.outputs(images, layer_numbers(self.layers, backbone))
+        patches = outputs[:, :, backbone.prefix :]
+        tokens: Tensor = backbone.vit.norm(patches) if self.norm else patches
+        grid = backbone.grid(*images.shape[-2:])
+        maps: Tensor = tokens.permute(1, 0, 3, 2).unflatten(3, grid)
+        return maps
 
-    def width(self, backbone: Backbone) -> int:
-        """The length of a vector."""
+    def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:
+        """Layers, channels, rows and columns."""
+        layers = layer_numbers(self.layers, backbone)
+        return len(layers), backbone.width, *_grid(backbone, size_hw, "patch maps")
 
-    def describe(self) -> dict[str, Any]:
-        """All that the vectors depend on beside network and pictures, as JSON."""
+    def describe(self, backbone: Backbone) -> dict[str, Any]:
+        """Its own fields, the layers as they are numbered in this network."""
+        layers = list(layer_numbers(self.layers, backbone))
+        return {"readout": "patch maps", "layers": layers, "norm": self.norm}
+
+    def part_of(self, described: Mapping[str, Any], backbone: Backbone) -> slice | None:
+        """The same layers, side by side, among more."""
+        mine = self.describe(backbone)
+        theirs = described.get("layers", [])
+        if described != {**mine, "layers": theirs} or theirs == mine["layers"]:
+            return None
+        wanted = mine["layers"]
+        for first in range(len(theirs) - len(wanted) + 1):
+            if theirs[first : first + len(wanted)] == wanted:
+                return slice(first, first + len(wanted))
+        return None
+
+
+class AttentionMaps(Config):
+    """The attention of `[CLS]` to each patch, in one block: rows and columns, or each head's."""
+
+    layer: int | None = setting(None, "block to read, from 1 (null: the one that masks are by)")
+    heads: Literal["mean", "each"] = setting("mean", "the mean over the heads, or each of them")
+    fit: bool = setting(False, "whether images are resized to the nearest whole number of patches")
+
+    def __call__(
+        self, backbone: Backbone, images: Float[Tensor, "B C height width"]
+    ) -> Float[Tensor, "B ..."]:
+        """The maps of each image."""
+        size_hw = (images.shape[-2], images.shape[-1])
+        wanted = self._fitted(backbone, size_hw)
+        if wanted != size_hw:
+            images = functional.interpolate(images, size=wanted, mode="bicubic", antialias=True)
+        layer = None if self.layer is None else layer_numbers((self.layer,), backbone)[0]
+        heads = backbone.attention_heads(images, layer)
+        maps: Tensor = heads.unflatten(2, backbone.grid(*wanted))
+        return maps.mean(dim=1) if self.heads == "mean" else maps
+
+    def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:
+        """Rows and columns, after the number of heads where each is read."""
+        fitted = None if size_hw is None else self._fitted(backbone, size_hw)
+        rows, cols = _grid(backbone, fitted, "attention maps")
+        if self.heads == "mean":
+            return rows, cols
+        layer = backbone.layer + 1 if self.layer is None else self.layer
+        return backbone.heads[layer_numbers((layer,), backbone)[0] - 1], rows, cols
+
+    def describe(self, backbone: Backbone) -> dict[str, Any]:
+        """Its own fields, the layer as it is numbered in this network."""
+        layer = backbone.layer + 1 if self.layer is None else self.layer
+        number = layer_numbers((layer,), backbone)[0]
+        return {"readout": "attention maps", **self.model_dump(), "layer": number}
+
+    def _fitted(self, backbone: Backbone, size_hw: SizeHW) -> SizeHW:
+        if not self.fit:
+            return size_hw
+        patch = backbone.patch_size
+        height, width = (max(1, round(side / patch)) * patch for side in size_hw)
+        return height, width
 
 
 @dataclass(frozen=True)
-class CenterCrop:
-    """The usual way: resize the short side to 256/224 of the crop, bicubic, keep the centre."""
+class MultiScale:
+    """The mean of an embedding over several scales of the image, at length one."""
 
-    size: int
-    reading: Reading = CLS
-    flipped: bool = False
+    readout: Embedding = CLS
+    scales: tuple[float, ...] = (1.0,)
+    equal_scales: bool = False
+    """Whether the embedding of each scale is normalised before the mean."""
 
-    @property
-    def batched(self) -> bool:
-        """All crops have one size."""
-        return True
-
-    def crop(
-        self, pixels: UInt8[np.ndarray, "H W C"], index: int
-    ) -> UInt8[Tensor, "C height width"]:
-        """The centre crop, mirrored if asked."""
-        cropped = crop_pixels(pixels, self.size)
-        return cropped.flip(-1) if self.flipped else cropped
-
-    def vectors(
+    def __call__(
         self, backbone: Backbone, images: Float[Tensor, "B C height width"]
     ) -> Float[Tensor, "B W"]:
-        """What `reading` reads."""
-        return self.reading(backbone, images)
+        """The embedding of each image; with one scale as it is, not normalised."""
+        patch = backbone.patch_size
+        read = [
+            self.readout(backbone, _whole_patches(_scaled(images, scale, patch), patch)).float()
+            for scale in self.scales
+        ]
+        if len(read) == 1:
+            return read[0]
+        if self.equal_scales:
+            read = [functional.normalize(vectors, dim=1) for vectors in read]
+        return functional.normalize(torch.stack(read).mean(dim=0), dim=1)
 
-    def width(self, backbone: Backbone) -> int:
-        """As wide as what is read."""
-        return self.reading.width(backbone)
+    def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:
+        """That of the embedding."""
+        return self.readout.shape(backbone, size_hw)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, backbone: Backbone) -> dict[str, Any]:
         """Its own fields."""
-        return {"crop": "centre", **asdict(self), "reading": self.reading.model_dump()}
+        own = {**asdict(self), "scales": list(self.scales)}
+        return {**own, "readout": "multi-scale", "of": self.readout.describe(backbone)}
+
+
+def layer_numbers(layers: tuple[int, ...], backbone: Backbone) -> tuple[int, ...]:
+    """Layers from 1 to the depth; negative ones count from the end."""
+    depth = backbone.depth
+    numbers = tuple(layer if layer > 0 else depth + 1 + layer for layer in layers)
+    wrong = [n for n, number in zip(layers, numbers, strict=True) if not 1 <= number <= depth]
+    if wrong:
+        raise UserError(
+            f"layer {wrong[0]} was asked for; use 1 to {depth}, or -1 to -{depth} from the end"
+        )
+    return numbers
+
+
+def _grid(backbone: Backbone, size_hw: SizeHW | None, what: str) -> tuple[int, int]:
+    if size_hw is None:
+        raise UserError(
+            f"{what} of images of different sizes do not fit into one array; "
+            "use a crop of one size, or stream them"
+        )
+    return backbone.grid(*size_hw)
+
+
+def _scaled(
+    images: Float[Tensor, "B C height width"], scale: float, patch: int
+) -> Float[Tensor, "B C h w"]:
+    """Smaller or larger images; a side shorter than a patch is stretched to one."""
+    sides = [int(side * scale) for side in images.shape[-2:]]
+    if min(sides) < patch:
+        return functional.interpolate(images, [max(side, patch) for side in sides], mode="bilinear")
+    if scale == 1:
+        return images
+    return functional.interpolate(images, scale_factor=scale, mode="bilinear")
+
+
+def _whole_patches(
+    images: Float[Tensor, "B C height width"], patch: int
+) -> Float[Tensor, "B C h w"]:
+    """Without the pixels at the right and the bottom that fill no patch, as DINO does it."""
+    height, width = (side - side % patch for side in images.shape[-2:])
+    return images[..., :height, :width]

@@ -1,10 +1,13 @@
-"""Features kept on disk: extracted once for each network, data set and way of reading.
+"""Features kept on disk: extracted once for each network, data set, crop and readout.
 
-CACHE/1f0c.../vectors.npy  rows.npy  key.json        written beside and renamed
+CACHE/1f0c.../77ab.../values.npy  rows.npy  key.json        written beside and renamed
+      |       readout
+      network, images, crop, number format
 """
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import socket
@@ -20,16 +23,16 @@ from jaxtyping import Bool, Float32, Int64
 from attmask import distributed
 from attmask.errors import UserError
 
-VECTORS, ROWS, KEY = "vectors.npy", "rows.npy", "key.json"
+VALUES, ROWS, KEY = "values.npy", "rows.npy", "key.json"
 _PART = ".part-"
-_ROWS_AT_ONCE = 4096
+_NUMBERS_AT_ONCE = 2**22  # 16 MB of fp32
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
-    """The vectors of all pictures that could be read, mapped into memory, and which these are."""
+class StoredFeatures:
+    """The values of all images that could be read, mapped into memory, and their rows."""
 
-    vectors: Float32[np.ndarray, "m W"]
+    values: Float32[np.ndarray, "m ..."]
     rows: Int64[np.ndarray, " m"]
 
 
@@ -38,64 +41,87 @@ class Share:
     """The rows that one process computes, and where it writes them."""
 
     rows: range
-    vectors: Float32[np.ndarray, "m W"]
+    values: Float32[np.ndarray, "m ..."]
     readable: Bool[np.ndarray, " m"]
 
 
 def default_cache() -> Path:
-    """Where features of networks that belong to no run are kept."""
+    """The folder for features of networks that belong to no run."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attmask"
 
 
-class FeatureCache:
-    """A folder of features; what does not fit its key to the letter is not used."""
+def digest(key: Any) -> str:
+    """A short hash of anything that JSON can hold."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+
+
+class FeatureStore:
+    """A folder of features; only those whose key is exactly the one asked for are used."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def place(self, key: Mapping[str, Any]) -> Path:
-        """Where the features of this key lie, or would."""
-        text = json.dumps(key, sort_keys=True)
-        return self.folder / hashlib.sha256(text.encode()).hexdigest()[:32]
+        """The folder of the features of this key: those of one crop are in one folder."""
+        shown = {name: value for name, value in key.items() if name != "readout"}
+        return self.folder / digest(shown) / digest(key["readout"])
 
-    def find(self, key: Mapping[str, Any], width: int) -> Stored | None:
-        """The features of this key, if they are there and whole."""
+    def find(
+        self, key: Mapping[str, Any], shape: tuple[int, ...] | None = None
+    ) -> StoredFeatures | None:
+        """The features of this key, if they are there, whole and of this shape."""
         place = self.place(key)
         try:
             known = json.loads((place / KEY).read_text())
-            vectors = np.load(place / VECTORS, mmap_mode="c")
+            values = np.load(place / VALUES, mmap_mode="c")
             rows = np.load(place / ROWS)
         except (OSError, ValueError, EOFError):
             return None
-        fits = known == json.loads(json.dumps(key)) and vectors.shape == (len(rows), width)
-        if not fits or vectors.dtype != np.float32 or rows.dtype != np.int64:
+        fits = known == json.loads(json.dumps(key)) and len(values) == len(rows)
+        if shape is not None and values.shape[1:] != shape:
             return None
-        return Stored(vectors, rows)
+        if not fits or values.dtype != np.float32 or rows.dtype != np.int64:
+            return None
+        return StoredFeatures(values, rows)
+
+    def other_readouts(self, key: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """The keys of everything else that was read of the same crops by the same network."""
+        for file in sorted(self.place(key).parent.glob(f"*/{KEY}")):
+            try:
+                found = json.loads(file.read_text())
+            except (OSError, ValueError):
+                continue
+            if isinstance(found, dict) and isinstance(found.get("readout"), dict):
+                yield found
 
     @contextmanager
-    def writing(self, key: Mapping[str, Any], images: int, width: int) -> Iterator[Share]:
+    def writing(
+        self, key: Mapping[str, Any], images: int, shape: tuple[int, ...]
+    ) -> Iterator[Share]:
         """This process's share to fill; all shares are joined under the key if nothing failed.
 
         Each process writes a file of its own: what several write to one is not safe on every
         shared disk.
         """
         place = self.place(key)
-        part = place.with_name(distributed.from_main(f"{_PART}{place.name}-{_this_process()}"))
+        name = f"{_PART}{place.parent.name}-{place.name}-{_this_process()}"
+        part = self.folder / distributed.from_main(name)
         rank, world = distributed.rank(), distributed.world_size()
-        rows = range(rank * images // world, (rank + 1) * images // world)
+        rows = distributed.share_of(images)
         try:
             if distributed.is_main():
-                _remove_leftovers(place)
+                _remove_leftovers(self.folder)
             part.mkdir(parents=True, exist_ok=True)
-            vectors = _new_array(part / f"{rank}-{VECTORS}", len(rows), width)
+            values = _new_array(part / f"{rank}-{VALUES}", (len(rows), *shape))
             readable = np.zeros(len(rows), dtype=np.bool_)
-            yield Share(rows, vectors, readable)
-            vectors.flush()
+            yield Share(rows, values, readable)
+            values.flush()
             np.save(part / f"{rank}-{ROWS}", np.flatnonzero(readable).astype(np.int64))
             distributed.wait_for_all()
             if distributed.is_main():
-                _join(part, images, width, world)
+                _join(part, images, shape, world)
                 (part / KEY).write_text(json.dumps(key, indent=1))
+                place.parent.mkdir(exist_ok=True)
                 shutil.rmtree(place, ignore_errors=True)
                 part.rename(place)
             distributed.wait_for_all()
@@ -109,33 +135,34 @@ class FeatureCache:
                 shutil.rmtree(part, ignore_errors=True)
 
 
-def _new_array(file: Path, rows: int, width: int) -> "np.memmap[Any, np.dtype[np.float32]]":
+def _new_array(file: Path, shape: tuple[int, ...]) -> "np.memmap[Any, np.dtype[np.float32]]":
     """A file to be filled; its room is taken at once, because a mapped file that finds the disk
     full ends the process without a word."""
-    array = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=(rows, width))
+    array = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
     if hasattr(os, "posix_fallocate") and array.nbytes:
         with file.open("r+b") as opened:
             os.posix_fallocate(opened.fileno(), 0, file.stat().st_size)
     return array
 
 
-def _join(folder: Path, images: int, width: int, shares: int) -> None:
+def _join(folder: Path, images: int, shape: tuple[int, ...], shares: int) -> None:
     """The readable rows of all processes, one after the other, as one file."""
     found = [np.load(folder / f"{rank}-{ROWS}") for rank in range(shares)]
     rows = [share + rank * images // shares for rank, share in enumerate(found)]
     np.save(folder / ROWS, np.concatenate(rows))
     total = sum(map(len, rows))
     if shares == 1 and total == images:
-        (folder / f"0-{VECTORS}").rename(folder / VECTORS)
+        (folder / f"0-{VALUES}").rename(folder / VALUES)
         return
-    whole, done = _new_array(folder / VECTORS, total, width), 0
+    whole, done = _new_array(folder / VALUES, (total, *shape)), 0
+    at_once = max(1, _NUMBERS_AT_ONCE // max(1, math.prod(shape)))
     for rank, share in enumerate(found):
-        part = np.load(folder / f"{rank}-{VECTORS}", mmap_mode="r")
-        for begin in range(0, len(share), _ROWS_AT_ONCE):
-            some = part[share[begin : begin + _ROWS_AT_ONCE]]
+        part = np.load(folder / f"{rank}-{VALUES}", mmap_mode="r")
+        for begin in range(0, len(share), at_once):
+            some = part[share[begin : begin + at_once]]
             whole[done : done + len(some)] = some
             done += len(some)
-        (folder / f"{rank}-{VECTORS}").unlink()
+        (folder / f"{rank}-{VALUES}").unlink()
     whole.flush()
 
 
@@ -143,9 +170,9 @@ def _this_process() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
-def _remove_leftovers(place: Path) -> None:
-    """What processes of this machine that were killed while they wrote have left."""
-    for left in place.parent.glob(f"{_PART}*-{socket.gethostname()}-*"):
+def _remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes of this machine had begun to write."""
+    for left in folder.glob(f"{_PART}*-{socket.gethostname()}-*"):
         number = left.name.rpartition("-")[2]
         if number.isdecimal() and not _is_alive(int(number)):
             shutil.rmtree(left, ignore_errors=True)

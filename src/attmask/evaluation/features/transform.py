@@ -11,7 +11,8 @@ from torch import Tensor
 from attmask.data.decode import decode_picture
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
-from attmask.evaluation.features.forward import crop_pixels, normalise
+from attmask.evaluation.features.crops import crop_pixels
+from attmask.evaluation.features.forward import normalise
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The two simplest rivals of a network: the pixels themselves, and no more than their colours."""
+"""Two simple baselines: raw pixels, and the mean and std of the colours."""
 
 import math
 
@@ -7,16 +7,17 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from attmask.evaluation.features.forward import CachedCrops, Features
+from attmask.evaluation.features.forward import Features
+from attmask.evaluation.features.images import CachedCrops
 
 
 def pixel_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, Features]:
     """Raw pixels as features, less the bank's mean image: else all cosines are near one."""
-    pixels = bank.images.flatten(1).float()
+    pixels = bank.pixels.flatten(1).float()
     centre = pixels.mean(dim=0)
     return (
-        Features(vectors=pixels - centre, labels=bank.labels),
-        Features(vectors=queries.images.flatten(1).float() - centre, labels=queries.labels),
+        Features(values=pixels - centre, labels=bank.labels),
+        Features(values=queries.pixels.flatten(1).float() - centre, labels=queries.labels),
     )
 
 
@@ -34,11 +35,11 @@ def colour_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, 
         return functional.pad(scaled, (0, 1), value=math.sqrt(len(centre)))
 
     return (
-        Features(vectors=standardised(colours), labels=bank.labels),
-        Features(vectors=standardised(_channel_statistics(queries)), labels=queries.labels),
+        Features(values=standardised(colours), labels=bank.labels),
+        Features(values=standardised(_channel_statistics(queries)), labels=queries.labels),
     )
 
 
 def _channel_statistics(crops: CachedCrops) -> Float[Tensor, "M S"]:
-    pixels = crops.images.flatten(2).float()
+    pixels = crops.pixels.flatten(2).float()
     return torch.cat([pixels.mean(dim=2), pixels.std(dim=2, correction=0)], dim=1)

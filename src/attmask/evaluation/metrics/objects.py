@@ -1,34 +1,21 @@
 """Where the object is known: does attention fall on it, and how much of it does a mask hide?"""
 
-from contextlib import nullcontext
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, UInt8
 from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
-from attmask.evaluation.features.forward import (
-    Autocast,
-    Count,
-    as_tensor,
-    center_crop,
-    crop_pixels,
-    frozen,
-    normalise,
-    read_in_order,
-    spread_evenly,
-    uncounted,
-)
+from attmask.evaluation.features.crops import as_tensor, center_crop
+from attmask.evaluation.features.forward import Batch, Count, uncounted
 from attmask.masking import Block, Grid, High, Hint, Low, Masker, Random, Strategy
-from attmask.models.backbone import Backbone
 
 BACKGROUND, OBJECT, UNKNOWN = 0, 1, 2
 _REGION_OF_TRIMAP = [UNKNOWN, OBJECT, BACKGROUND, UNKNOWN]  # 1 object, 2 background, 3 border
@@ -170,66 +157,61 @@ class ObjectReport:
         return metrics
 
 
-def read_scene(
-    masks: ObjectMasks, image_size: int, data: DataConfig, index: int
-) -> tuple[UInt8[Tensor, "C H W"], UInt8[Tensor, "H W"]]:
-    """The centre crop of an image, and of its region in the same place.
+@dataclass(frozen=True, eq=False)
+class ObjectRegions:
+    """The region of an object in the centre crop of its image, read beside the image.
 
-    An image that cannot be read is black and without an object, so that nothing is measured on it.
+    An image that cannot be read has no object, so that nothing is measured on it.
     """
-    try:
-        pixels = decode(masks.source, index, data)
-    except UnreadableImageError:
-        blank = torch.zeros(data.channels, image_size, image_size, dtype=torch.uint8)
-        return blank, torch.full((image_size, image_size), BACKGROUND, dtype=torch.uint8)
-    region = masks.region(index, (pixels.shape[1], pixels.shape[0]))
-    nearest = center_crop(region, image_size, Image.Resampling.NEAREST)
-    return crop_pixels(pixels, image_size), as_tensor(nearest)[0]
+
+    masks: ObjectMasks
+    size: int
+
+    def __call__(
+        self, pixels: UInt8[np.ndarray, "H W C"] | None, index: int
+    ) -> UInt8[Tensor, "H W"]:
+        """BACKGROUND, OBJECT or UNKNOWN for each pixel of the crop."""
+        if pixels is None:
+            return torch.full((self.size, self.size), BACKGROUND, dtype=torch.uint8)
+        region = self.masks.region(index, (pixels.shape[1], pixels.shape[0]))
+        return as_tensor(center_crop(region, self.size, Image.Resampling.NEAREST))[0]
+
+
+Measured = dict[str, list[Float[Tensor, "m"]]]
+"""Every measure of the images that show an object, batch by batch."""
 
 
 def measure_objects(
-    backbone: Backbone,
-    source: Source,
+    batches: Iterable[Batch],
+    patch_size: int,
     *,
-    image_size: int,
-    data: DataConfig,
     ratio: float = 0.3,
     seed: int = 0,
-    max_images: int | None = None,
-    batch_size: int = 64,
-    workers: int = 0,
-    autocast: Autocast = nullcontext,
+    first_image: int = 0,
     count: Count = uncounted,
-) -> ObjectReport:
-    """Attention on the object and what each strategy hides of it, over the images that have one.
+) -> Measured:
+    """Attention on the object and what each strategy hides of it.
 
-    `count` is told how many images were done.
+    The batches hold attention maps as values and regions as targets; `first_image` is the number
+    of the first of them in the draws of random masks.
     """
-    masks = ObjectMasks(source)
-    with_mask = sorted(masks.files)
-    labels = None if source.labels is None else [int(source.labels[i]) for i in with_mask]
-    chosen = [with_mask[i] for i in spread_evenly(labels, len(with_mask), max_images)]
-    read = partial(read_scene, masks, image_size, data)
-    measured: dict[str, list[Tensor]] = {}
-    done = 0
-    with frozen(backbone):
-        for crops, regions in read_in_order(read, chosen, batch_size=batch_size, workers=workers):
-            images = normalise(crops.to(backbone.device), data.mean, data.std)
-            with autocast():
-                attention = backbone.summary(images).attention
-            batch = _measure(
-                attention.float().cpu(),
-                backbone.grid(image_size, image_size),
-                patch_coverage(regions, backbone.patch_size),
-                ratio=ratio,
-                seed=seed,
-                first_image=done,
-            )
-            for name, values in batch.items():
-                measured.setdefault(name, []).append(values)
-            done += len(crops)
-            count(len(crops))
-    return _report(measured, source, ratio)
+    measured: Measured = {}
+    for batch in batches:
+        assert batch.targets is not None
+        rows, cols = batch.values.shape[1:]
+        found = _measure(
+            batch.values.flatten(1).cpu(),
+            (rows, cols),
+            patch_coverage(batch.targets, patch_size),
+            ratio=ratio,
+            seed=seed,
+            first_image=first_image,
+        )
+        for name, values in found.items():
+            measured.setdefault(name, []).append(values)
+        first_image += len(batch.values)
+        count(len(batch.values))
+    return measured
 
 
 def _measure(
@@ -253,7 +235,17 @@ def _measure(
     return {name: value.masked_select(shown) for name, value in values.items()}
 
 
-def _report(measured: dict[str, list[Tensor]], source: Source, ratio: float) -> ObjectReport:
+def joined(parts: Iterable[Measured]) -> Measured:
+    """What several processes measured, as one."""
+    whole: Measured = {}
+    for part in parts:
+        for name, values in part.items():
+            whole.setdefault(name, []).extend(values)
+    return whole
+
+
+def object_report(measured: Measured, source: Source, ratio: float) -> ObjectReport:
+    """Means over all images, or that none of them shows an object."""
     images = sum(len(values) for values in measured.get("area", []))
     if images == 0:
         raise UserError(

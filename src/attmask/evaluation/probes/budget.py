@@ -60,3 +60,8 @@ def _steps(images: int, batch_size: int, epochs: int) -> int:
 
 def _steps_of_an_epoch(images: int, batch_size: int) -> int:
     return max(1, -(-images // batch_size))
+
+
+def scaled_rates(rates: tuple[float, ...], batch_size: int) -> list[float]:
+    """Learning rates for 256 images a step become those of the batch."""
+    return [rate * batch_size / 256 for rate in rates]

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import Reading
-from attmask.evaluation.protocols.knn import Accuracy
-from attmask.models.backbone import Backbone
+from attmask.evaluation.features.readout import Embedding
+from attmask.evaluation.metrics.accuracy import Accuracy
 
 _NUMBERS_AT_ONCE = 2**24  # 64 MB of fp32, whatever the number of classes
 _KIND = "attmask linear classifier 1"
@@ -32,7 +31,7 @@ class LinearClassifier:
     weight: Float[Tensor, "C W"]
     bias: Float[Tensor, "C"]
     classes: tuple[str, ...]
-    reading: Reading
+    readout: Embedding
     image_size: int
     network: str
     """The digest of the network it was trained on."""
@@ -62,7 +61,7 @@ class LinearClassifier:
         told = {
             "kind": _KIND,
             "classes": json.dumps(self.classes),
-            "reading": self.reading.model_dump_json(),
+            "readout": self.readout.model_dump_json(),
             "image_size": str(self.image_size),
             "network": self.network,
             "sha256": self.digest,
@@ -150,18 +149,6 @@ def is_finite(weight: Float[Tensor, "C W"], bias: Float[Tensor, "C"]) -> bool:
     return bool(weight.isfinite().all() and bias.isfinite().all())
 
 
-def fitting_reading(reading: Reading, backbone: Backbone) -> tuple[Reading, tuple[str, ...]]:
-    """The reading, of no more blocks than the network has, and a sentence where these are fewer."""
-    if reading.blocks <= backbone.depth:
-        return reading, ()
-    fewer = reading.model_copy(update={"blocks": backbone.depth})
-    note = (
-        f"the last {reading.blocks} blocks were to be read, but the network has only "
-        f"{backbone.depth}: all of them were read"
-    )
-    return fewer, (note,)
-
-
 def _checked_labels(features: Features, width: int, classes: int) -> Int[Tensor, "M"]:
     labels = features.labels
     if labels is None:
@@ -195,14 +182,14 @@ def _read(file: Path) -> LinearClassifier:
     try:
         weight, bias = tensors["weight"], tensors["bias"]
         classes = tuple(str(name) for name in json.loads(told["classes"]))
-        reading = Reading.model_validate_json(told["reading"])
+        readout = Embedding.model_validate_json(told["readout"])
         size, network, digest = int(told["image_size"]), told["network"], told["sha256"]
         rate, epoch = (json.loads(told.get(name, "null")) for name in ("rate", "epoch"))
     except (KeyError, ValueError) as fault:
         raise _damaged(file) from fault
     if digest != _hash(weight, bias) or len(classes) != len(weight):
         raise _damaged(file)
-    return LinearClassifier(weight, bias, classes, reading, size, network, rate, epoch)
+    return LinearClassifier(weight, bias, classes, readout, size, network, rate, epoch)
 
 
 def _damaged(file: Path) -> UserError:

@@ -11,16 +11,17 @@ from pydantic import PositiveFloat
 from attmask import distributed
 from attmask.data.source import Source
 from attmask.errors import UserError
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import CenterCrop, Reading
-from attmask.evaluation.features.store import FeatureCache
+from attmask.evaluation.features.readout import Embedding
+from attmask.evaluation.features.store import digest
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.budget import Budget
-from attmask.evaluation.probes.classifier import LinearClassifier, fitting_reading, is_finite
+from attmask.evaluation.probes.cached import CachedProbe, both_ways, train_on_features
+from attmask.evaluation.probes.classifier import LinearClassifier, is_finite
 from attmask.evaluation.probes.report import keep_classifier
 from attmask.evaluation.probes.training import choose, overflowed
-from attmask.evaluation.protocols.linear_cached import LinearCached, both_ways, train_on_features
 from attmask.settings import Config, setting
 
 log = logging.getLogger(__name__)
@@ -46,19 +47,19 @@ class Fitting(Config):
         ge=1,
     )
     rates: tuple[PositiveFloat, ...] = setting(
-        LinearCached().rates,
+        CachedProbe().rates,
         "learning rates to fit a classifier with; training images held out choose one",
         min_length=1,
     )
-    reading: Reading = setting(
-        Reading(blocks=4),
+    readout: Embedding = setting(
+        Embedding(blocks=4),
         "what a fitted classifier reads of the network",
         paper="[CLS] of the last 4 blocks",
     )
 
-    def fitting(self) -> LinearCached:
+    def fitting(self) -> CachedProbe:
         """The same as settings of a probe on cached features."""
-        return LinearCached(epochs=self.epochs, batch_size=self.batch_size, rates=self.rates)
+        return CachedProbe(epochs=self.epochs, batch_size=self.batch_size, rates=self.rates)
 
 
 def fit_classifier(
@@ -66,9 +67,9 @@ def fit_classifier(
     train: Source,
     extractor: FeatureExtractor,
     *,
-    reading: Reading,
+    readout: Embedding,
     image_size: int,
-    settings: LinearCached,
+    settings: CachedProbe,
 ) -> LinearClassifier:
     """A classifier for tasks that need one, trained once for each network, data and settings.
 
@@ -77,24 +78,24 @@ def fit_classifier(
     """
     if train.labels is None:
         raise UserError(f"the images of {train.root} have no labels; use one sub-folder a class")
-    reading, _ = fitting_reading(reading, model.backbone)
-    encoding = CenterCrop(image_size, reading)
+    readout, _ = readout.fitting(model.backbone)
+    crop = CenterCrop(image_size)
     network = model.digest
     budget = settings.budget(len(train))
     key = {
         "fitted": _VERSION,
         "training": budget.describe(),
-        "settings": settings.model_dump(mode="json", exclude={"reading", "image_size"}),
+        "settings": settings.model_dump(mode="json"),
         "seed": extractor.seed,
         "classes": list(train.classes),
-        "train": extractor.key(model, train, encoding),
+        "train": extractor.key(model, train, crop, readout),
     }
-    place = FeatureCache(extractor.cache).place(key).name
+    place = digest(key)
     name = f"fitted-{network[:16]}-{place[:16]}.safetensors"
     known = _load(extractor.cache / "classifiers" / name, network)
     if distributed.all_agree(known is not None) and known is not None:
         return known
-    plain, flipped = both_ways(model, train, extractor, encoding, settings)
+    plain, flipped = both_ways(model, train, extractor, crop, readout, flips=settings.flips)
     index = _best_rate(plain, flipped, train, settings, extractor, budget)
     alone = settings.model_copy(update={"rates": (settings.rates[index],)})
     probes, _ = train_on_features(
@@ -113,7 +114,7 @@ def fit_classifier(
         weight=probes.each[0].weight.cpu(),
         bias=probes.each[0].bias.cpu(),
         classes=tuple(train.classes),
-        reading=reading,
+        readout=readout,
         image_size=image_size,
         network=network,
         rate=alone.rates[0],
@@ -126,7 +127,7 @@ def _best_rate(
     plain: Features,
     flipped: Features | None,
     train: Source,
-    settings: LinearCached,
+    settings: CachedProbe,
     extractor: FeatureExtractor,
     budget: Budget,
 ) -> int:

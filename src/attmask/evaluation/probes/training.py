@@ -21,8 +21,8 @@ from attmask import checkpoint, distributed
 from attmask.checkpoint import Checkpoint
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import Features
+from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.probes.classifier import accuracies, is_finite
-from attmask.evaluation.protocols.knn import Accuracy
 from attmask.evaluation.reporting.progress import counting
 from attmask.randomness import uniform
 from attmask.schedules import Cosine

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.evaluation.datasets.backgrounds import KINDS, MAPPING, ChangedBackgrounds
+from attmask.evaluation.features.crops import CenterCrop, Crop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.native_size import NativeSize, common_side, whole_patches
-from attmask.evaluation.features.readout import CenterCrop, Encoding
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.classifier import LinearClassifier, fitting_reading
+from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.fit import Fitting, fit_classifier
 from attmask.evaluation.requirements import check_crop
 from attmask.evaluation.task import Measures
@@ -70,12 +70,14 @@ class BackgroundReliance(Fitting):
         numbers: dict[str, float] = {}
         outside: dict[str, float] = {}
         for name, source in data.tests.items():
-            encoding: Encoding = (
-                CenterCrop(classifier.image_size, classifier.reading)
+            crop: Crop = (
+                CenterCrop(classifier.image_size)
                 if self.resize
-                else NativeSize(model.backbone.patch_size, classifier.reading, sides[name])
+                else NativeSize(model.backbone.patch_size, sides[name])
             )
-            features = extractor.features(model, source, encoding, f"images, {name}")
+            features = extractor.features(
+                model, source, crop, classifier.readout, f"images, {name}"
+            )
             answers = recognise(classifier, features, kind_of)
             numbers[name], outside[name] = answers.right, answers.outside
         if "mixed same" in numbers and "mixed random" in numbers:
@@ -112,10 +114,10 @@ class BackgroundReliance(Fitting):
         """One fitted on the original training images, and what must be said of it."""
         assert data.train is not None
         assert data.train.labels is not None
-        reading, notes = fitting_reading(self.reading, model.backbone)
+        readout, notes = self.readout.fitting(model.backbone)
         settings = self.fitting()
         fitted = fit_classifier(
-            model, data.train, extractor, reading=reading, image_size=size, settings=settings
+            model, data.train, extractor, readout=readout, image_size=size, settings=settings
         )
         trained = f"the classifier was fitted for {settings.budget(len(data.train))}"
         unseen = [k for n, k in enumerate(KINDS) if n not in set(data.train.labels.tolist())]

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
-from attmask.evaluation.features.readout import CLS, CenterCrop, Reading
+from attmask.evaluation.features.readout import CLS, Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
@@ -139,14 +140,14 @@ class Clustering(Config):
     image_size: int | None = setting(
         None, "side of the crop in pixels (null: the network's own)", ge=1
     )
-    reading: Reading = setting(CLS, "what is read of the network")
+    readout: Embedding = setting(CLS, "what is read of the network")
 
     def check(self, model: FrozenModel, data: Split) -> None:
         """Whether scikit-learn, two classes and images enough are there, by the labels."""
         _require_scikit_learn()
         source = data.test if self.part == "test" else data.train
         check_images(source)
-        check_crop(model, self.image_size, self.reading)
+        check_crop(model, self.image_size, self.readout)
         assert source.labels is not None, "labelled images have labels"
         classes = len(np.unique(source.labels))
         self._check(len(source), classes, self.clusters or classes, source.root)
@@ -154,8 +155,8 @@ class Clustering(Config):
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
         """Cluster the images, then look at their labels."""
         source = data.test if self.part == "test" else data.train
-        encoding = CenterCrop(self.image_size or model.image_size, self.reading)
-        features = extractor.features(model, source, encoding, f"{self.part} images")
+        crop = CenterCrop(self.image_size or model.image_size)
+        features = extractor.features(model, source, crop, self.readout, f"{self.part} images")
         assert features.labels is not None, "labelled images have labels"
         labels = features.labels.numpy()
         classes = len(np.unique(labels))

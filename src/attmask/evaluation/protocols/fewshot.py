@@ -12,14 +12,15 @@ from torch import Tensor
 from attmask.data.source import place_in_class
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.features.readout import Embedding
+from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.protocols.knn import (
     IDLE_CLASSES,
     TOP_5,
-    Accuracy,
     checked_labels,
     knn_accuracies,
     missing_classes,
@@ -42,7 +43,7 @@ class FewShot(Config):
     temperature: float = setting(
         0.07, "a neighbour votes with weight exp(cosine / temperature)", paper="0.07", gt=0
     )
-    reading: Reading = setting(Reading(), "what is read of the network")
+    readout: Embedding = setting(Embedding(), "what is read of the network")
     image_size: int | None = setting(
         None, "pixels of the centre crop (null: as the network was trained)", paper="224", ge=1
     )
@@ -50,7 +51,7 @@ class FewShot(Config):
     def check(self, model: FrozenModel, data: Split) -> None:
         """Whether every class has images enough, by the labels."""
         check_images(data.train, data.test)
-        check_crop(model, self.image_size, self.reading)
+        check_crop(model, self.image_size, self.readout)
         assert data.train.labels is not None
         self._fewest(torch.from_numpy(np.array(data.train.labels)), data)
 
@@ -68,9 +69,9 @@ class FewShot(Config):
 
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
         """Mean and sample standard deviation of top-1 over the subsets, for each shot."""
-        encoding = CenterCrop(self.image_size or model.image_size, self.reading)
-        train = extractor.features(model, data.train, encoding, "train images")
-        test = extractor.features(model, data.test, encoding, "test images")
+        crop = CenterCrop(self.image_size or model.image_size)
+        train = extractor.features(model, data.train, crop, self.readout, "train images")
+        test = extractor.features(model, data.test, crop, self.readout, "test images")
         labels = checked_labels("train images", train, data.classes)
         places, sizes = torch.from_numpy(place_in_class(labels.numpy())), labels.bincount()
         fewest, smallest = self._fewest(labels, data)
@@ -137,4 +138,4 @@ def _chosen(train: Features, places: Int64[Tensor, "M"], start: int, shots: int)
     """The images of each class from `start` on, as many as there are shots."""
     assert train.labels is not None
     chosen = ((places >= start) & (places < start + shots)).nonzero().squeeze(1)
-    return Features(vectors=train.vectors[chosen], labels=train.labels[chosen])
+    return Features(values=train.vectors[chosen], labels=train.labels[chosen])

@@ -1,7 +1,6 @@
 """Weighted k-nearest-neighbour classification on frozen features."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -12,9 +11,11 @@ from torch.nn import functional
 
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import CenterCrop, Reading
+from attmask.evaluation.features.readout import Embedding
+from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.metrics.neighbours import nearest
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.reporting.progress import counting
@@ -31,14 +32,6 @@ IDLE_CLASSES = (
 )
 
 
-@dataclass(frozen=True)
-class Accuracy:
-    """Per cent of queries whose class is the first, or among the first five, of the vote."""
-
-    top1: float
-    top5: float
-
-
 class Knn(Config):
     """The nearest training images vote on the class of each test image."""
 
@@ -48,7 +41,7 @@ class Knn(Config):
     temperature: float = setting(
         0.07, "a neighbour votes with weight exp(cosine / temperature)", paper="0.07", gt=0
     )
-    reading: Reading = setting(Reading(), "what is read of the network")
+    readout: Embedding = setting(Embedding(), "what is read of the network")
     image_size: int | None = setting(
         None, "pixels of the centre crop (null: as the network was trained)", paper="224", ge=1
     )
@@ -56,13 +49,13 @@ class Knn(Config):
     def check(self, model: FrozenModel, data: Split) -> None:
         """Whether the crops and the blocks are there."""
         check_images(data.train, data.test)
-        check_crop(model, self.image_size, self.reading)
+        check_crop(model, self.image_size, self.readout)
 
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
         """Accuracy on the test images for each k, from one search."""
-        encoding = CenterCrop(self.image_size or model.image_size, self.reading)
-        bank = extractor.features(model, data.train, encoding, "train images")
-        queries = extractor.features(model, data.test, encoding, "test images")
+        crop = CenterCrop(self.image_size or model.image_size)
+        bank = extractor.features(model, data.train, crop, self.readout, "train images")
+        queries = extractor.features(model, data.test, crop, self.readout, "test images")
         used = {k: min(k, len(bank.vectors)) for k in self.ks}
         with counting("looking for neighbours of images", len(queries.vectors)) as count:
             found = knn_accuracies(

@@ -2,77 +2,27 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Float, Int64
 from torch import Tensor
 
-from attmask.data.cut import cut
-from attmask.data.draws import draw
-from attmask.data.views import ViewsConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.pictures import Shown
+from attmask.evaluation.features.crops import CenterCrop, RandomResizedCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features, frozen
-from attmask.evaluation.features.readout import CLS, CenterCrop, Reading
+from attmask.evaluation.features.readout import CLS, Embedding
 from attmask.evaluation.metrics.geometry import PAIRED_IMAGES, alignment, effective_rank, uniformity
 from attmask.evaluation.model import FrozenModel, Prototypes
 from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
-from attmask.models.backbone import Backbone
 from attmask.settings import Config, setting
 
 LEAST_AREA = 0.25
 _PROBABILITIES_AT_ONCE = 2**24  # 64 MB of fp32, whatever the number of prototypes
-
-
-@dataclass(frozen=True)
-class RandomView:
-    """A random resized crop, mirrored or not, as a global view of the pre-training is cut.
-
-    Drawn by counter: view 0 or 1 of an image is always the same one. Colours are left alone, so
-    that images of any number of channels can be measured.
-    """
-
-    size: int
-    view: int
-    seed: int = 0
-    least_area: float = LEAST_AREA
-    reading: Reading = CLS
-
-    @property
-    def batched(self) -> bool:
-        """All crops have one size."""
-        return True
-
-    def crop(
-        self, pixels: UInt8[np.ndarray, "H W C"], index: int
-    ) -> UInt8[Tensor, "C height width"]:
-        """What the draw of this image and view says."""
-        size_wh = (pixels.shape[1], pixels.shape[0])
-        settings = ViewsConfig(global_size=self.size, split_scale=self.least_area, local_crops=0)
-        drawn = draw(settings, size_wh, seed=self.seed, epoch=0, sample=index, view=self.view)
-        # Some readers give pixels that must not be written to, and PyTorch warns of those.
-        own = np.require(pixels, requirements="W")
-        cropped = torch.from_numpy(cut(own, size_wh, drawn)).permute(2, 0, 1)
-        return (cropped.flip(-1) if drawn.flip else cropped).contiguous()
-
-    def vectors(
-        self, backbone: Backbone, images: Float[Tensor, "B C height width"]
-    ) -> Float[Tensor, "B W"]:
-        """What `reading` reads."""
-        return self.reading(backbone, images)
-
-    def width(self, backbone: Backbone) -> int:
-        """As wide as what is read."""
-        return self.reading.width(backbone)
-
-    def describe(self) -> dict[str, Any]:
-        """Its own fields."""
-        return {"crop": "random", **asdict(self), "reading": self.reading.model_dump()}
 
 
 @dataclass(frozen=True)
@@ -148,7 +98,7 @@ class Quality(Config):
     image_size: int | None = setting(
         None, "side of the crops in pixels (null: the network's own)", ge=1
     )
-    reading: Reading = setting(CLS, "what is read of the network for rank and distances")
+    readout: Embedding = setting(CLS, "what is read of the network for rank and distances")
     least_area: float = setting(
         LEAST_AREA,
         "two random crops of each image, compared for alignment, cover this share of it or more",
@@ -159,35 +109,37 @@ class Quality(Config):
     def check(self, model: FrozenModel, data: Shown) -> None:
         """Whether there are images, and the crops and the blocks are there."""
         check_images(data.images)
-        check_crop(model, self.image_size, self.reading)
+        check_crop(model, self.image_size, self.readout)
 
     def measure(self, model: FrozenModel, data: Shown, extractor: FeatureExtractor) -> Measures:
         """All that can be said without labels."""
         size, images = self.image_size or model.image_size, data.images
+        views = [
+            RandomResizedCrop(size, self.least_area, extractor.seed, view=view) for view in (0, 1)
+        ]
         shown, first, second = (
-            extractor.features(model, images, encoding, about)
-            for encoding, about in (
-                (CenterCrop(size, self.reading), "images"),
-                (RandomView(size, 0, extractor.seed, self.least_area, self.reading), "first views"),
-                (
-                    RandomView(size, 1, extractor.seed, self.least_area, self.reading),
-                    "second views",
-                ),
+            extractor.features(model, images, crop, self.readout, about)
+            for crop, about in (
+                (CenterCrop(size), "images"),
+                (views[0], "first views"),
+                (views[1], "second views"),
             )
         )
         plain = shown.vectors
-        views = common_images(first, second)
-        features = _of_features(plain, alignment(*views))
+        both = common_images(first, second)
+        features = _of_features(plain, alignment(*both))
         notes = features.notes
-        if len(views[0]) < max(len(first.vectors), len(second.vectors)):
-            said = f"Alignment is of the {len(views[0])} images that were read for both views."
+        if len(both[0]) < max(len(first.vectors), len(second.vectors)):
+            said = f"Alignment is of the {len(both[0])} images that were read for both views."
             notes = (*notes, said)
         if model.prototypes is None:
             said = "The network came without its head, so there are no assignments."
             return Measures(features.numbers, (*notes, said), features.details)
         cls = plain
-        if self.reading != CLS:
-            cls = extractor.features(model, images, CenterCrop(size), "[CLS] of images").vectors
+        if self.readout != CLS:
+            cls = extractor.features(
+                model, images, CenterCrop(size), CLS, "[CLS] of images"
+            ).vectors
         found = assignments(model.prototypes, cls)
         assigned = _of_assignments(found, len(cls), model.prototypes.centring == "sinkhorn")
         return Measures(

@@ -6,29 +6,24 @@ Each batch goes through the network once and teaches one classifier for every le
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, UInt8
-from PIL import Image
+from jaxtyping import Bool, Float
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from attmask.data.decode import UnreadableImageError, check_readable, decode
-from attmask.data.draws import Box, draw
+from attmask.data.decode import check_readable
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
-from attmask.data.views import ViewsConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.crops import CenterCrop, RandomResizedCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
-from attmask.evaluation.features.forward import as_tensor, frozen, normalise, read_in_order
-from attmask.evaluation.features.readout import CenterCrop, Reading
-from attmask.evaluation.features.store import FeatureCache
+from attmask.evaluation.features.readout import Embedding
+from attmask.evaluation.features.store import digest
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.budget import Budget, training_budget
-from attmask.evaluation.probes.classifier import LinearClassifier, fitting_reading
+from attmask.evaluation.probes.budget import Budget, scaled_rates, training_budget
+from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.report import PaperRate, keep_classifier, report
 from attmask.evaluation.probes.training import (
     Batch,
@@ -76,8 +71,8 @@ class Linear(Config):
         paper="0.00075 (0.003 at batch 1024); the reference 0.005 at 2048, scaled",
         min_length=1,
     )
-    reading: Reading = setting(
-        Reading(blocks=4), "what is read of the network", paper="[CLS] of the last 4 blocks"
+    readout: Embedding = setting(
+        Embedding(blocks=4), "what is read of the network", paper="[CLS] of the last 4 blocks"
     )
     scale_min: float = setting(
         0.08, "least share of the image's area in a training crop", paper="0.08", gt=0, le=1
@@ -94,18 +89,18 @@ class Linear(Config):
 
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
         """Train on the one part, and test on the other after every epoch."""
-        reading, notes = fitting_reading(self.reading, model.backbone)
+        readout, notes = self.readout.fitting(model.backbone)
         size = self.image_size or model.image_size
-        encoding = CenterCrop(size, reading)
-        test = extractor.features(model, data.test, encoding, "test images")
+        crop = CenterCrop(size)
+        test = extractor.features(model, data.test, crop, readout, "test images")
         budget = self.budget(len(data.train))
         crops = TrainingCrops(
-            model, data.train, extractor, budget.batch_size, self.scale_min, reading, size
+            model, data.train, extractor, budget.batch_size, self.scale_min, readout, size
         )
         probes = Probes(
-            scaled(self.rates, budget.batch_size),
+            scaled_rates(self.rates, budget.batch_size),
             classes=data.classes,
-            width=reading.width(model.backbone),
+            width=readout.width(model.backbone),
             epochs=budget.epochs,
             seed=extractor.seed,
             device=extractor.device,
@@ -116,17 +111,17 @@ class Linear(Config):
             "training": budget.describe(),
             "seed": extractor.seed,
             "classes": list(data.train.classes),
-            "train": extractor.key(model, data.train, encoding),
-            "test": extractor.key(model, data.test, encoding),
+            "train": extractor.key(model, data.train, crop, readout),
+            "test": extractor.key(model, data.test, crop, readout),
         }
-        keep = FeatureCache(extractor.cache / "probes").place(key)
+        keep = extractor.cache / "probes" / digest(key)
         curve = train(probes, crops.epoch, len(data.train), test, keep)
         chosen = choose(curve, self.rates)
         classifier = LinearClassifier(
             weight=probes.each[chosen.index].best_weight,
             bias=probes.each[chosen.index].best_bias,
             classes=tuple(data.train.classes),
-            reading=reading,
+            readout=readout,
             image_size=size,
             network=model.digest,
             rate=self.rates[chosen.index],
@@ -159,7 +154,7 @@ class TrainingCrops:
     extractor: FeatureExtractor
     batch_size: int
     scale_min: float
-    reading: Reading
+    readout: Embedding
     size: int
 
     def __post_init__(self) -> None:
@@ -176,7 +171,7 @@ class TrainingCrops:
         labels = torch.from_numpy(np.array(self.source.labels))
         rows = self._rows(epoch, torch.cat(shares).tolist())
         vectors = torch.zeros(
-            0, self.reading.width(self.model.backbone), device=self.extractor.device
+            0, self.readout.width(self.model.backbone), device=self.extractor.device
         )
         readable = torch.zeros(0, dtype=torch.bool)
         unread: list[int] = []
@@ -199,48 +194,10 @@ class TrainingCrops:
     def _rows(
         self, epoch: int, indices: list[int]
     ) -> Iterator[tuple[Float[Tensor, "b W"], Bool[Tensor, "b"]]]:
-        extractor, data, backbone = self.extractor, self.model.data, self.model.backbone
-        views = ViewsConfig(global_size=self.size, split_scale=self.scale_min, local_crops=0)
         # Not the seed itself, by which the crops of pre-training are drawn.
-        seed = int(uniform("crops of a linear probe", extractor.seed) * 2**53)
-        read = partial(read_training_crop, self.source, data, views, seed, epoch)
-        batches = read_in_order(
-            read, indices, batch_size=extractor.batch_size, workers=extractor.workers
-        )
-        backbone.to(extractor.device)
-        for crops, readable in batches:
-            images = normalise(crops.to(extractor.device, non_blocking=True), data.mean, data.std)
-            with frozen(backbone), extractor.autocast():
-                vectors = self.reading(backbone, images)
-            yield vectors.float(), readable
-
-
-def read_training_crop(
-    source: Source, data: DataConfig, views: ViewsConfig, seed: int, epoch: int, index: int
-) -> tuple[UInt8[Tensor, "C size size"], Bool[Tensor, ""]]:
-    """A random crop of an image and that it was read, or black pixels and that it was not."""
-    try:
-        pixels = decode(source, index, data)
-    except UnreadableImageError:
-        side = views.global_size
-        return torch.zeros(data.channels, side, side, dtype=torch.uint8), torch.tensor(False)
-    height, width = pixels.shape[:2]
-    view = draw(views, (width, height), seed=seed, epoch=epoch, sample=index, view=0)
-    crop = resized_crop(pixels, view.box, view.size)
-    return crop.flip(-1) if view.flip else crop, torch.tensor(True)
-
-
-def resized_crop(
-    pixels: UInt8[np.ndarray, "H W C"], box: Box, size: int
-) -> UInt8[Tensor, "C size size"]:
-    """A part of an image at another size, bilinear with antialiasing, as torchvision makes it."""
-    left, top, right, bottom = box
-    planes = pixels[top:bottom, left:right].transpose(2, 0, 1)
-    images = (Image.fromarray(np.ascontiguousarray(plane)) for plane in planes)
-    bilinear = Image.Resampling.BILINEAR
-    return torch.cat([as_tensor(image.resize((size, size), bilinear)) for image in images])
-
-
-def scaled(rates: tuple[float, ...], batch_size: int) -> list[float]:
-    """Learning rates for 256 images a step become those of the batch."""
-    return [rate * batch_size / 256 for rate in rates]
+        seed = int(uniform("crops of a linear probe", self.extractor.seed) * 2**53)
+        crop = RandomResizedCrop(self.size, self.scale_min, seed, epoch, resampling="bilinear")
+        for batch in self.extractor.stream(
+            self.model, self.source, crop, self.readout, indices=indices
+        ):
+            yield batch.values, batch.readable

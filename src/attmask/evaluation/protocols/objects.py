@@ -1,8 +1,18 @@
 """The task `objects`: how much of the object attention falls on, and each mask would hide."""
 
+from attmask import distributed
 from attmask.evaluation.datasets.pictures import Shown
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
-from attmask.evaluation.metrics.objects import ObjectReport, measure_objects
+from attmask.evaluation.features.readout import AttentionMaps
+from attmask.evaluation.metrics.objects import (
+    ObjectMasks,
+    ObjectRegions,
+    ObjectReport,
+    joined,
+    measure_objects,
+    object_report,
+)
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.reporting.progress import counting
 from attmask.evaluation.requirements import check_crop, check_images
@@ -27,19 +37,26 @@ class ObjectAttention(Config):
 
     def measure(self, model: FrozenModel, data: Shown, extractor: FeatureExtractor) -> Measures:
         """Means over the images that show an object, in per cent."""
-        with counting("reading images with objects", len(data.images)) as count:
-            found = measure_objects(
-                model.backbone.to(extractor.device),
-                data.images,
-                image_size=self.image_size or model.image_size,
-                data=model.data,
+        size, images = self.image_size or model.image_size, data.images
+        share = distributed.share_of(len(images))
+        with counting("reading images with objects", len(share)) as count:
+            batches = extractor.stream(
+                model,
+                images,
+                CenterCrop(size),
+                AttentionMaps(),
+                indices=share,
+                target=ObjectRegions(ObjectMasks(images), size),
+            )
+            measured = measure_objects(
+                batches,
+                model.backbone.patch_size,
                 ratio=self.ratio,
                 seed=extractor.seed,
-                batch_size=extractor.batch_size,
-                workers=extractor.workers,
-                autocast=extractor.autocast,
+                first_image=share.start,
                 count=count,
             )
+        found = object_report(joined(distributed.gather(measured)), images, self.ratio)
         return Measures(_numbers(found), tuple(self._notes(found, data)))
 
     def _notes(self, found: ObjectReport, data: Shown) -> list[str]:

@@ -22,15 +22,16 @@ from attmask import distributed
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.crops import CenterCrop, Crop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.occluded import ClsAttention, Occluded, attention_ranks
-from attmask.evaluation.features.readout import CenterCrop, Encoding
+from attmask.evaluation.features.occluded import Occluded, attention_ranks
+from attmask.evaluation.features.readout import AttentionMaps
 from attmask.evaluation.loading import load_model
+from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.classifier import LinearClassifier, accuracy, fitting_reading
+from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
 from attmask.evaluation.probes.fit import Fitting, fit_classifier
-from attmask.evaluation.protocols.knn import Accuracy
 from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.reporting.plot import Curve, draw_curves
 from attmask.evaluation.requirements import check_crop, check_images
@@ -92,8 +93,10 @@ class Occlusion(Fitting):
         test, ranks = ranked_by(reference, data.test, classifier.image_size, extractor)
         found: dict[float, Accuracy] = {}
         for ratio in self.ratios:
-            encoding = black_at(ratio, ranks, classifier, reference.digest)
-            features = extractor.features(model, test, encoding, f"images, {ratio:.0%} black")
+            crop = black_at(ratio, ranks, classifier.image_size, reference.digest)
+            features = extractor.features(
+                model, test, crop, classifier.readout, f"images, {ratio:.0%} black"
+            )
             assert features.labels is not None
             found[ratio] = accuracy(classifier, Features(features.vectors, place[features.labels]))
         first = {ratio: each.top1 for ratio, each in found.items()}
@@ -127,12 +130,12 @@ class Occlusion(Fitting):
         given = self._given(model)
         if given is not None:
             return given, ()
-        reading, notes = fitting_reading(self.reading, model.backbone)
+        readout, notes = self.readout.fitting(model.backbone)
         fitted = fit_classifier(
             model,
             data.train,
             extractor,
-            reading=reading,
+            readout=readout,
             image_size=self.image_size or model.image_size,
             settings=self.fitting(),
         )
@@ -158,19 +161,21 @@ def ranked_by(
     reference: FrozenModel, source: Source, image_size: int, extractor: FeatureExtractor
 ) -> tuple[Source, UInt16[np.ndarray, "M N"]]:
     """The images that the reference can read, and the order of their patches by its attention."""
-    encoding = ClsAttention(image_size, reference.backbone.patch_size)
-    attention = extractor.features(reference, source, encoding, "images by the reference")
+    attention = extractor.features(
+        reference,
+        source,
+        CenterCrop(image_size),
+        AttentionMaps(fit=True),
+        "images by the reference",
+    )
     read = source if attention.rows is None else source.subset(attention.rows.numpy())
-    return read, attention_ranks(attention.vectors)
+    return read, attention_ranks(attention.values.flatten(1))
 
 
-def black_at(
-    ratio: float, ranks: UInt16[np.ndarray, "M N"], classifier: LinearClassifier, reference: str
-) -> Encoding:
+def black_at(ratio: float, ranks: UInt16[np.ndarray, "M N"], size: int, reference: str) -> Crop:
     """What is shown at a ratio: plain crops, whose features other tasks share, if none is black."""
-    size, reading = classifier.image_size, classifier.reading
-    occluded = Occluded(size, reading, ratio, ranks, reference)
-    return occluded if occluded.hidden else CenterCrop(size, reading)
+    occluded = Occluded(size, ratio, ranks, reference)
+    return occluded if occluded.hidden else CenterCrop(size)
 
 
 def class_places(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C"]:

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.evaluation.datasets.galleries import Gallery
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import CLS, CenterCrop, Reading
+from attmask.evaluation.features.readout import CLS, Embedding
 from attmask.evaluation.metrics.neighbours import nearest
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.requirements import check_crop, check_images
@@ -36,22 +37,22 @@ class Recall(Config):
     image_size: int | None = setting(
         None, "side of the centre crop in pixels (null: the network's own)", paper="224", ge=1
     )
-    reading: Reading = setting(CLS, "what is read of the network", paper="[CLS], 1 block")
+    readout: Embedding = setting(CLS, "what is read of the network", paper="[CLS], 1 block")
 
     def check(self, model: FrozenModel, data: Gallery) -> None:
         """Whether there are others to compare with, and the crops and the blocks are there."""
         check_images(data.queries, *([] if data.gallery is None else [data.gallery]))
         if data.gallery is None and len(data.queries) < 2:
             raise UserError(_ALONE)
-        check_crop(model, self.image_size, self.reading)
+        check_crop(model, self.image_size, self.readout)
 
     def measure(self, model: FrozenModel, data: Gallery, extractor: FeatureExtractor) -> Measures:
         """Recall at each k, R-precision and MAP@R, in per cent."""
-        crop = CenterCrop(self.image_size or model.image_size, self.reading)
-        queries = extractor.features(model, data.queries, crop, "queries")
+        crop = CenterCrop(self.image_size or model.image_size)
+        queries = extractor.features(model, data.queries, crop, self.readout, "queries")
         gallery = None
         if data.gallery is not None:
-            gallery = extractor.features(model, data.gallery, crop, "gallery")
+            gallery = extractor.features(model, data.gallery, crop, self.readout, "gallery")
         found = look_up(queries, gallery, self.ks, device=extractor.device)
         return Measures(
             {

@@ -14,8 +14,8 @@ from attmask.errors import UserError
 from attmask.evaluation.datasets.landmarks import LandmarkSet
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.features.readout import CLS, Reading
-from attmask.evaluation.features.thumbnail import Thumbnail
+from attmask.evaluation.features.long_side import LongSide
+from attmask.evaluation.features.readout import CLS, Embedding, MultiScale
 from attmask.evaluation.metrics.ranking import (
     DIFFICULTIES,
     Answer,
@@ -61,11 +61,11 @@ class Retrieval(Config):
         None, "learn PCA whitening on the database or on these images (null: off)", paper="null"
     )
     whitening_width: int | None = setting(None, "directions that whitening keeps (null: all)", ge=1)
-    reading: Reading = setting(CLS, "what is read of the network", paper="[CLS], 1 block")
+    readout: Embedding = setting(CLS, "what is read of the network", paper="[CLS], 1 block")
 
     def check(self, model: FrozenModel, data: LandmarkSet) -> None:
         """Whether the blocks and the images for whitening are there."""
-        self.reading.width(model.backbone)
+        self.readout.width(model.backbone)
         if isinstance(self.whitening, Path):
             check_images(open_images(self.whitening).train)
 
@@ -73,22 +73,23 @@ class Retrieval(Config):
         self, model: FrozenModel, data: LandmarkSet, extractor: FeatureExtractor
     ) -> Measures:
         """Mean average precision and precision at 1, 5 and 10, in per cent."""
-        whole = Thumbnail(self.image_size, self.scales, self.equal_scales, None, self.reading)
+        readout = MultiScale(self.readout, self.scales, self.equal_scales)
+        whole = LongSide(self.image_size)
         boxes = data.boxes if self.queries == "box" else None
-        asked = Thumbnail(self.image_size, self.scales, self.equal_scales, boxes, self.reading)
-        database = extractor.features(model, data.database, whole, "database")
-        queries = extractor.features(model, data.queries, asked, "queries")
+        asked = LongSide(self.image_size, boxes)
+        database = extractor.features(model, data.database, whole, readout, "database")
+        queries = extractor.features(model, data.queries, asked, readout, "queries")
         notes = _unread(data, database, queries)
         if self.whitening is not None:
             learned_on = database.vectors
             if isinstance(self.whitening, Path):
                 other = open_images(self.whitening).train
-                learned_on = extractor.features(model, other, whole, "whitening").vectors
+                learned_on = extractor.features(model, other, whole, readout, "whitening").vectors
             whitening = learn_whitening(learned_on, self.whitening_width)
             database, queries = (
                 Features(whitening(part.vectors), part.labels) for part in (database, queries)
             )
-            kept, width = queries.vectors.shape[1], whole.width(model.backbone)
+            kept, width = queries.vectors.shape[1], self.readout.width(model.backbone)
             if kept < min(width, self.whitening_width or width):
                 notes.append(f"whitening found variance along {kept} of {width} directions")
         answers = _judged(data, database, queries)

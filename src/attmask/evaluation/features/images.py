@@ -1,0 +1,187 @@
+"""The images of a source as crops, batch after batch, in order, by any number of workers."""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, UInt8
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from attmask.data.decode import UnreadableImageError, decode
+from attmask.data.source import Source
+from attmask.data.sources import DataConfig
+from attmask.data.workers import Feed, share, start_worker
+from attmask.errors import UserError
+from attmask.evaluation.features.crops import Crop
+
+log = logging.getLogger(__name__)
+
+Target = Callable[[UInt8[np.ndarray, "H W C"] | None, int], Tensor]
+"""What belongs to an image, such as its mask in the same crop; given None where the image cannot
+be read. Worker processes call it."""
+_BLACK = 32  # pixels of what stands for an unreadable image
+
+
+class Crops(NamedTuple):
+    """A batch of crops; those of images that cannot be read are black."""
+
+    pixels: UInt8[Tensor, "B C height width"]
+    readable: Bool[Tensor, "B"]
+    targets: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ImageReader:
+    """Reads images of a source as crops."""
+
+    source: Source
+    crop: Crop
+    data: DataConfig
+    target: Target | None = None
+
+    def __call__(self, index: int) -> tuple[Tensor, ...]:
+        """Crop, whether it could be read, and the target if there is one."""
+        try:
+            pixels = decode(self.source, index, self.data)
+        except UnreadableImageError:
+            pixels = None
+        black = np.zeros((_BLACK, _BLACK, self.data.channels), dtype=np.uint8)
+        crop = self.crop(black if pixels is None else pixels, index)
+        target = () if self.target is None else (self.target(pixels, index),)
+        return crop, torch.tensor(pixels is not None), *target
+
+    def batches(
+        self, indices: Sequence[int], *, batch_size: int, workers: int = 0
+    ) -> Iterator[Crops]:
+        """The crops of some images in order; one by one where they differ in size."""
+        size = 1 if self.crop.size_hw is None else batch_size
+        for batch in read_in_order(self, indices, batch_size=size, workers=workers):
+            yield Crops(*batch)
+
+
+class CachedCrops:
+    """The crops of a source kept in memory as 8-bit pixels, read once, used many times.
+
+    Images that cannot be read are left out.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        crop: Crop,
+        data: DataConfig,
+        *,
+        indices: Sequence[int] | None = None,
+        workers: int = 0,
+        count: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        asked = list(range(len(source)) if indices is None else indices)
+        if not asked:
+            raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
+        if crop.size_hw is None:
+            raise ValueError("crops of different sizes cannot be kept in one tensor")
+        shape = (len(asked), data.channels, *crop.size_hw)
+        self.pixels: UInt8[Tensor, "M C H W"] = torch.empty(shape, dtype=torch.uint8)
+        readable = torch.empty(len(asked), dtype=torch.bool)
+        done = 0
+        reader = ImageReader(source, crop, data)
+        for batch in reader.batches(asked, batch_size=256, workers=workers):
+            # In place: a list to be joined would double the memory.
+            here = slice(done, done + len(batch.pixels))
+            self.pixels[here], readable[here] = batch.pixels, batch.readable
+            done += len(batch.pixels)
+            count(len(batch.pixels))
+        if not readable.all():
+            say_unreadable(source, [i for i, good in zip(asked, readable, strict=True) if not good])
+            self.pixels = self.pixels[readable]
+        self.indices = [i for i, good in zip(asked, readable.tolist(), strict=True) if good]
+        self.labels = labels_of(source, self.indices)
+        self.classes = source.classes
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def batches(self, batch_size: int) -> Iterator[Crops]:
+        """All crops in order."""
+        for pixels in self.pixels.split(batch_size):
+            yield Crops(pixels, torch.ones(len(pixels), dtype=torch.bool))
+
+
+def labels_of(source: Source, indices: Sequence[int]) -> Int[Tensor, "M"] | None:
+    """The labels of some images, where the source has any."""
+    if source.labels is None:
+        return None
+    return torch.tensor([int(source.labels[i]) for i in indices], dtype=torch.int64)
+
+
+def say_unreadable(source: Source, unread: Sequence[int], *, quiet: bool = False) -> None:
+    """Warn of images that are left out, or raise where all of them would be."""
+    told = f"{len(unread)} of {len(source)} images of {source.root} cannot be read"
+    told = f"{told}, the first is {source.place(int(unread[0]))}"
+    if len(unread) == len(source):
+        raise UserError(f"{told}; check that these files are pictures")
+    if not quiet:
+        log.warning("%s; they are left out of the evaluation", told)
+
+
+def read_in_order(
+    read: Callable[[int], tuple[Tensor, ...]],
+    indices: Sequence[int],
+    *,
+    batch_size: int,
+    workers: int = 0,
+) -> Iterator[tuple[Tensor, ...]]:
+    """Batches of what `read` makes of each index, in order, with any number of processes."""
+    loader = DataLoader(
+        _InOrder(read, indices),
+        batch_size=batch_size,
+        num_workers=workers,
+        collate_fn=_stack,
+        worker_init_fn=start_worker,
+        # Its own generator: an evaluation must not move the random state of the training.
+        generator=torch.Generator(),
+    )
+    feed = Feed(loader, workers="workers")
+    try:
+        feed.restart()
+        while True:
+            try:
+                batch = feed.take()
+            except StopIteration:
+                return
+            if isinstance(batch, UserError):
+                raise batch
+            yield batch
+    finally:
+        feed.close()
+
+
+class _InOrder(Dataset[tuple[Tensor, ...] | UserError]):
+    """What `read` makes of each index; an error is returned, because a worker process that raises
+    would bury its one clear line in a traceback."""
+
+    def __init__(self, read: Callable[[int], tuple[Tensor, ...]], indices: Sequence[int]) -> None:
+        self.read, self.indices = read, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, position: int) -> tuple[Tensor, ...] | UserError:
+        try:
+            return self.read(self.indices[position])
+        except UserError as error:
+            return error
+
+
+def _stack(items: list[tuple[Tensor, ...] | UserError]) -> tuple[Tensor, ...] | UserError:
+    read: list[tuple[Tensor, ...]] = []
+    for item in items:
+        if isinstance(item, UserError):
+            return item
+        read.append(item)
+    batch = tuple(torch.stack(column) for column in zip(*read, strict=True))
+    return share(batch) or batch

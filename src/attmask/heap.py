@@ -1,0 +1,52 @@
+"""Returns memory that was freed to the system when a training on a CPU holds too much of it.
+
+The number of masked tokens changes with every step, and so do the sizes of tensors. The C library
+keeps freed blocks for later and reuses them in other places, so the resident memory of a long run
+would become the union of what all its steps touched: twice what one step needs (docs/log.md).
+"""
+
+import ctypes
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_FIRST_STEPS = 6  # as many as `inspect` measures
+_GROWTH = 1.1  # over the first steps; a trim costs a tenth of a small step, so not at every one
+_STATM = Path("/proc/self/statm")
+
+
+@dataclass
+class Heap:
+    """Watches the resident memory of this process after each step."""
+
+    resident: Callable[[], int | None] = field(default_factory=lambda: resident_bytes)
+    trim: Callable[[], None] = field(default_factory=lambda: return_freed_memory)
+    _steps: int = 0
+    _usual: int = 0
+
+    def after_step(self) -> None:
+        """Return freed memory if there is a tenth more than after the first steps."""
+        held = self.resident()
+        if held is None:
+            return
+        self._steps += 1
+        if self._steps <= _FIRST_STEPS:
+            self._usual = max(self._usual, held)
+        elif held > _GROWTH * self._usual:
+            self.trim()
+
+
+def resident_bytes() -> int | None:
+    """The memory that this process holds now; None where the system does not say."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return None
+
+
+def return_freed_memory() -> None:
+    """Give freed memory back to the system, where the C library can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
