@@ -30,7 +30,7 @@ def draw(weights: str, photos: list[Path], *, size: int, ratio: float, seed: int
     with torch.no_grad():
         attention = backbone(images).attention
     masks = {
-        name: Masker(strategy, ratio=(ratio, ratio), probability=1, seed=seed)(
+        name: Masker(strategy, ratio=(ratio, ratio), probability=1.0, seed=seed)(
             attention, grid=grid, step=0
         )
         for name, strategy in STRATEGIES.items()
