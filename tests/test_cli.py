@@ -156,7 +156,7 @@ def test_without_out_a_run_goes_to_runs_by_data_recipe_and_changed_settings(
     (run,) = Path("runs").iterdir()
     assert run == Path("runs/birds-tiny+epochs-1+batch_size-8"), "workers and threads do not count"
     assert capsys.readouterr().out == (
-        f"attmask: done, 6 steps; the backbone and all numbers are in {run}\n"
+        f"attmask: done, 6 steps; the backbone and all metrics are in {run}\n"
     )
     kept = {"config.yaml", "run.json", "metrics.jsonl", "checkpoints"}
     # No index where the images are so new that they may still be changing.
@@ -183,7 +183,7 @@ def test_resume_needs_the_run_alone_and_says_when_it_is_finished(
     assert main(["resume", "../run", "train.workers=1"]) == 0
     assert capsys.readouterr().out.startswith("attmask: done, 6 steps; ")
     assert main(["resume", "../run"]) == 0
-    assert capsys.readouterr().out == "attmask: ../run was finished already, 6 steps\n"
+    assert capsys.readouterr().out == "attmask: ../run is already finished, 6 steps\n"
     assert main(["resume", "../run", "seed=5"]) == 1
     assert "../run goes on with its own settings (seed: 0 there, 5 asked)" in (
         capsys.readouterr().err

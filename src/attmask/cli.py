@@ -1,4 +1,4 @@
-"""The command line: assembles the commands, parses, and turns errors into one line."""
+"""The command line: assembles the commands, parses arguments and prints errors in one line."""
 
 import argparse
 import difflib
@@ -18,14 +18,14 @@ from attmask.commands.outcome import INTERRUPTED
 from attmask.errors import UserError
 
 _COMMANDS = (demo, pretrain, resume, inspect, evaluate, tasks, recipes, config)
-_FLAGS = ("--help", "--version", "--json")  # the options without a value
+_FLAGS = ("--help", "--version", "--json")  # options that take no value
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with errors in one line, a near name, and exit status 1."""
+    """argparse whose errors are one line, suggest the nearest name and exit with status 1."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and where help is."""
+        """Print the error and which help page to read."""
         self.exit(1, f"attmask: {message}; see {self.prog} --help\n")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> Parser:
-    """All commands with their arguments."""
+    """The parser of all commands."""
     parser = Parser(
         prog="attmask",
         description="Pre-train vision transformers without labels, with attention-guided masking.",
@@ -54,7 +54,7 @@ def build_parser() -> Parser:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command, its arguments and overrides (which argparse would not take after options)."""
+    """The parsed command; overrides may stand anywhere, which argparse alone does not allow."""
     parser = build_parser()
     words, overrides = _without_overrides(sys.argv[1:] if arguments is None else arguments)
     parsed, rest = parser.parse_known_args(words)
@@ -65,10 +65,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _without_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of a command line, and apart from them its overrides, wherever these stand.
+    """Split a command line into its words and its overrides.
 
-    A word behind an option is the option's value (`--data knn=DIR`), and a path that exists is a
-    path, whatever it is called.
+    A word after an option is the option's value (`--data knn=DIR`), and a word that is an existing
+    path is never an override.
     """
     words: list[str] = []
     overrides: list[str] = []
@@ -82,13 +82,13 @@ def _without_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _is_assignment(word: str) -> bool:
-    """Whether a word is key=value and not a path with an equals sign in it."""
+    """Whether a word is key=value rather than a path that contains an equals sign."""
     key, equals, _ = word.partition("=")
     return bool(equals) and re.fullmatch(r"\w[\w.-]*", key) is not None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; exit status 0, or 1 with one line for what the user can mend."""
+    """Run one command and return its exit status; a `UserError` is one line and status 1."""
     _print_anywhere()
     parsed = parse(arguments)
     _show_log()
@@ -107,12 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_anywhere() -> None:
-    """A terminal or a pipe that has no letter for a sign gets a question mark instead."""
+    """Print a question mark for characters that the terminal's encoding lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _show_log() -> None:
-    """The library logs; a person reads the bare lines."""
+    """Show the library's log messages as plain lines on stderr."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("attmask").setLevel(logging.INFO)

@@ -47,7 +47,8 @@ _HEAD_COLOURS = (
 )
 _PAPER, _INK = (250, 250, 248), (40, 40, 44)
 _HIDDEN, _HIDDEN_GRID = (58, 58, 64), (82, 82, 90)
-_MARGIN, _GAP, _TITLE = 14, 8, 24
+_MARGIN, _GAP = 14, 8
+_LETTERS = 9  # titles are one ninth as high as a cell is wide, so that they survive scaling down
 
 
 def colours(values: Float[Tensor, "rows cols"]) -> UInt8[Tensor, "rows cols 3"]:
@@ -142,21 +143,23 @@ def _table(rows: Sequence[Mapping[str, Image.Image]]) -> Image.Image:
     """Cells in rows under the titles of their columns."""
     titles = list(rows[0])
     width, height = rows[0][titles[0]].size
+    letters = width // _LETTERS
+    top = _MARGIN + round(1.6 * letters)
     sheet = Image.new(
         "RGB",
         (
             2 * _MARGIN + len(titles) * (width + _GAP) - _GAP,
-            2 * _MARGIN + _TITLE + len(rows) * (height + _GAP) - _GAP,
+            top + _MARGIN + len(rows) * (height + _GAP) - _GAP,
         ),
         _PAPER,
     )
     draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(15)
+    font = ImageFont.load_default(letters)
     for column, title in enumerate(titles):
         left = _MARGIN + column * (width + _GAP)
-        draw.text((left + width / 2, _MARGIN + 5), title, fill=_INK, font=font, anchor="mm")
+        draw.text((left + width / 2, top / 2 + 2), title, fill=_INK, font=font, anchor="mm")
         for row, cells in enumerate(rows):
-            sheet.paste(cells[title], (left, _MARGIN + _TITLE + row * (height + _GAP)))
+            sheet.paste(cells[title], (left, top + row * (height + _GAP)))
     return sheet
 
 

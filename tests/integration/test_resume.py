@@ -69,12 +69,11 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_same_command_goes_on_to_the_bit(
     assert 4 <= reached < STEPS
     assert status == 130
     assert out == (
-        f"attmask: stopped and saved at step {reached} of {STEPS}; "
-        "the same command goes on from there\n"
+        f"attmask: stopped and saved at step {reached} of {STEPS}; run the same command to resume\n"
     )
     assert "Traceback" not in err
     assert main(words) == 0
-    done = f"attmask: done, {STEPS} steps; the backbone and all numbers are in {run}\n"
+    done = f"attmask: done, {STEPS} steps; the backbone and all metrics are in {run}\n"
     assert capsys.readouterr().out == done
     assert_same_run(run, undisturbed)
 

@@ -1,1 +1,1 @@
-"""One command of the command line a file: its arguments, one call, what is printed."""
+"""One file per command: its arguments, one call, and what it prints."""

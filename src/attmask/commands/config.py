@@ -1,4 +1,4 @@
-"""attmask config: every setting of a recipe."""
+"""attmask config: print every setting of a recipe."""
 
 import argparse
 
@@ -6,17 +6,19 @@ from attmask.commands.arguments import Commands, add_overrides
 
 
 def add(commands: Commands) -> None:
-    """Its arguments."""
+    """Add the command and its arguments."""
     parser = commands.add_parser(
-        "config", help="print every setting of a recipe, its meaning and the paper's value"
+        "config",
+        help="print every setting of a recipe",
+        description="Print every setting of a recipe with its meaning and the paper's value.",
     )
-    parser.add_argument("name", metavar="NAME", help="name of a recipe or YAML file")
+    parser.add_argument("name", metavar="NAME", help="recipe (see attmask recipes) or YAML file")
     add_overrides(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Call and print."""
+    """Run the command and print its results."""
     from attmask.api import configure
     from attmask.assign import describe
     from attmask.recipe import read_recipe
@@ -26,7 +28,7 @@ def run(parsed: argparse.Namespace) -> int:
         print(f"{f'{line.key}={line.value}':<48} {line.meaning}{paper}")
     ablations = read_recipe(parsed.name).about.ablations
     if ablations:
-        print("\nablations of the paper, as overrides:")
+        print("\nthe paper's ablations, as overrides:")
     for ablation in ablations:
         result = ", ".join(f"{measure} {value}" for measure, value in ablation.result.items())
         print(f"  {' '.join(ablation.overrides):<60} {ablation.note}: {result}")

@@ -1,4 +1,4 @@
-"""attmask demo: a whole run on generated images, and what came of it."""
+"""attmask demo: pre-train on generated images and report the results."""
 
 import argparse
 import sys
@@ -10,29 +10,38 @@ from attmask.commands.outcome import INTERRUPTED
 
 
 def add(commands: Commands) -> None:
-    """Its arguments."""
+    """Add the command and its arguments."""
     parser = commands.add_parser(
-        "demo", help="make images, pre-train, evaluate and draw, in minutes on a CPU"
+        "demo",
+        help="pre-train and evaluate on generated images (minutes on a CPU)",
+        description="Generate images, pre-train on them, measure k-NN accuracy before and after, "
+        "and draw the attention. Takes a few minutes on a CPU; the same command resumes.",
     )
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder (default: demo)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        type=Path,
+        default=Path("demo"),
+        help="output folder (default: demo)",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     add_overrides(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Call and print."""
+    """Run the command and print its results."""
     from attmask.demo import Demo
 
     began = time.monotonic()
-    print(f"attmask: making images and pre-training in {parsed.out}", file=sys.stderr)
+    print(f"attmask: generating images and pre-training in {parsed.out}", file=sys.stderr)
     demo = Demo(parsed.out, seed=parsed.seed, overrides=parsed.overrides)
     outcome = demo.train()
     if not outcome.finished:
-        print(f"attmask: stopped and saved at step {outcome.steps}; the same command goes on")
+        print(f"attmask: stopped and saved at step {outcome.steps}; run the same command to resume")
         return INTERRUPTED
     report = demo.report()
-    print("\nk-NN accuracy on images never trained on, per cent")
+    print("\nk-NN accuracy on held-out images, per cent")
     rows = {**report.rivals, "untrained network": report.untrained, "trained": report.trained}
     for name, accuracy in rows.items():
         print(f"  {name:<20}{accuracy:6.1f}  {'█' * round(accuracy / 2)}")

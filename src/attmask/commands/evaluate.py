@@ -1,4 +1,4 @@
-"""attmask evaluate: measure frozen backbones by tasks."""
+"""attmask evaluate: evaluate frozen backbones."""
 
 import argparse
 import json
@@ -15,23 +15,24 @@ _OPTIONS = ("data", "out", "cache", "device", "precision", "batch_size", "worker
 
 
 def add(commands: Commands) -> None:
-    """Its arguments."""
+    """Add the command and its arguments."""
     parser = commands.add_parser(
         "evaluate",
-        help="measure frozen backbones: k-NN, linear, clustering, retrieval, ...",
-        description="Measure frozen backbones by tasks (see attmask tasks). CHECKPOINT is a run, "
-        "one of its step-... folders, a file of weights or timm:NAME; RUN@untrained is its network "
-        "before training, RUN@student its student. Several give one comparison table.",
+        help="evaluate frozen backbones: k-NN, linear, clustering, ...",
+        description="Evaluate frozen backbones on one or more tasks (see attmask tasks). "
+        "CHECKPOINT is a run, one of its step-... folders, a weights file or timm:NAME. "
+        "RUN@untrained is the run's network before training, RUN@student its student. Several "
+        "checkpoints are compared in one table.",
     )
     parser.add_argument(
-        "words", metavar="CHECKPOINT... TASK...", nargs="+", help="what to measure, and how"
+        "words", metavar="CHECKPOINT... TASK...", nargs="+", help="models to evaluate, then tasks"
     )
     parser.add_argument(
         "--data",
         metavar="DIR",
         action="append",
         required=True,
-        help="where the images are; TASK=DIR for one task",
+        help="images of all tasks, or TASK=DIR for one task; may be repeated",
     )
     parser.add_argument(
         "--out",
@@ -39,44 +40,44 @@ def add(commands: Commands) -> None:
         type=Path,
         action="append",
         default=[],
-        help="write the cards (.json), the comparison (.md, .csv, .tex) or the curves of occlusion "
-        "(.png); may come again "
-        "(cards are kept in RUN/evaluations too)",
+        help="also write the cards (.json), the table (.md, .csv, .tex) or the occlusion curves "
+        "(.png); may be repeated",
     )
     parser.add_argument(
-        "--cache", metavar="DIR", type=Path, help="where features are kept (default: RUN/features)"
+        "--cache", metavar="DIR", type=Path, help="feature cache (default: RUN/features)"
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda, ... (default: auto)")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, ... (default: auto)")
     parser.add_argument(
         "--precision",
         choices=["auto", "bf16", "fp16", "fp32"],
         default="fp32",
-        help="number format of forward passes (default: fp32)",
+        help="precision of forward passes (default: fp32)",
     )
     parser.add_argument(
         "--batch-size",
         metavar="N",
         type=at_least(1),
         default=64,
-        help="images at once (default: 64)",
+        help="images per forward pass (default: 64)",
     )
     parser.add_argument(
         "--workers",
         metavar="N",
         type=at_least(0),
-        help="processes that read (default: by the cores)",
+        help="data loader workers (default: depends on the CPU cores)",
     )
-    parser.add_argument(
-        "--seed", type=at_least(0), default=0, help="seed of what is drawn (default: 0)"
-    )
+    parser.add_argument("--seed", type=at_least(0), default=0, help="random seed (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the cards as JSON")
-    add_overrides(parser, "knn.temperature=0.1: see attmask tasks TASK")
-    parser.usage = "attmask evaluate CHECKPOINT... TASK... --data DIR [options] [key=value ...]"
+    add_overrides(parser, "knn.temperature=0.1; see attmask tasks TASK")
+    parser.usage = (
+        "attmask evaluate CHECKPOINT... TASK... --data DIR [options]\n"
+        "                        [key=value ...]"
+    )
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Call and print."""
+    """Run the command and print its results."""
     from attmask import distributed
     from attmask.api import evaluate
     from attmask.evaluation.catalog import split_words
@@ -89,9 +90,8 @@ def run(parsed: argparse.Namespace) -> int:
     _refuse_options_as_overrides(parsed, tasks)
     for file in parsed.out:
         if file.suffix not in (".json", ".png", *FORMATS):
-            raise UserError(
-                f"--out {file} has no known ending; use {', '.join(('.json', '.png', *FORMATS))}"
-            )
+            known = ", ".join((".json", ".png", *FORMATS))
+            raise UserError(f"--out {file} has an unknown extension; use {known}")
         if file.suffix == ".png" and "occlusion" not in tasks:
             raise UserError(f"{file} would show accuracy against ratio; add the task occlusion")
         if file.is_dir() or (file.parent.exists() and not os.access(file.parent, os.W_OK)):
@@ -114,7 +114,7 @@ def run(parsed: argparse.Namespace) -> int:
         cards, failures = fault.cards, fault.failures
     if not distributed.launched_main():
         return 1 if failures else 0
-    for file in parsed.out:  # first: whatever happens to the terminal, the files are there
+    for file in parsed.out:  # before printing, so that the files exist even if the terminal is gone
         if file.suffix == ".json":
             write_cards(cards, file)
         elif file.suffix != ".png":
@@ -131,7 +131,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _refuse_options_as_overrides(parsed: argparse.Namespace, tasks: Sequence[str]) -> None:
-    """`seed=5` is no setting of a task but an option of the command: say how it is written."""
+    """Refuse `seed=5`, which is an option of the command rather than a setting of a task."""
     from attmask.evaluation.catalog import find_tasks, settings_of
 
     settings = {line.key for task in find_tasks(tasks) for line in settings_of(task)}
@@ -143,7 +143,7 @@ def _refuse_options_as_overrides(parsed: argparse.Namespace, tasks: Sequence[str
 
 
 def _places(given: Sequence[str], tasks: Sequence[str]) -> dict[str, str]:
-    """Where the images of each task are: one place for all, or TASK=DIR."""
+    """The images of each task: one location for all, or TASK=DIR."""
     from attmask.evaluation.catalog import TASKS
 
     for_all: list[str] = []

@@ -1,4 +1,4 @@
-"""attmask inspect: audit images before training."""
+"""attmask inspect: check images before training."""
 
 import argparse
 import json
@@ -8,31 +8,33 @@ from attmask.commands.arguments import Commands, images_argument
 
 
 def add(commands: Commands) -> None:
-    """Its arguments."""
+    """Add the command and its arguments."""
     parser = commands.add_parser(
         "inspect",
-        help="audit images before training: faults, copies, sizes, and what to run",
-        description="Look at images before hours of training: sizes, kinds, classes, unreadable "
-        "files, copies, held-out pictures that are in train; then advise what to run, and time "
-        "some steps of it on this machine.",
+        help="check images before training and suggest a command",
+        description="Check images before training: sizes, formats, classes, unreadable files, "
+        "duplicates, and held-out images that are also in train. Then suggest settings, and "
+        "estimate time and memory from a few training steps on this machine.",
     )
     parser.add_argument(
         "data", metavar="DATA", type=images_argument, help="images, as for pretrain"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
         "--max-images",
         metavar="N",
         type=int,
         default=20_000,
-        help="look at no more than these, evenly spread (default: 20000)",
+        help="check at most N images, evenly spread (default: 20000)",
     )
-    parser.add_argument("--recipe", help="advise on this recipe (default: one that fits)")
+    parser.add_argument(
+        "--recipe", help="recipe to check (default: one that fits the data and the machine)"
+    )
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Call and print."""
+    """Run the command and print its results."""
     from attmask.api import inspect
     from attmask.audit.table import render
 

@@ -1,4 +1,4 @@
-"""How a run ended, in a line and an exit status."""
+"""The last line and the exit status of a run."""
 
 from typing import TYPE_CHECKING
 
@@ -9,14 +9,14 @@ INTERRUPTED = 130
 
 
 def tell(outcome: "Outcome") -> int:
-    """Say how a run ended."""
+    """Print how a run ended and return the exit status."""
     if not outcome.finished:
         print(
             f"attmask: stopped and saved at step {outcome.steps} of {outcome.total_steps}; "
-            "the same command goes on from there"
+            "run the same command to resume"
         )
         return INTERRUPTED
     print(
-        f"attmask: done, {outcome.steps} steps; the backbone and all numbers are in {outcome.run}"
+        f"attmask: done, {outcome.steps} steps; the backbone and all metrics are in {outcome.run}"
     )
     return 0

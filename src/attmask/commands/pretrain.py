@@ -1,4 +1,4 @@
-"""attmask pretrain: pre-train on images; the same command resumes."""
+"""attmask pretrain: pre-train on images, or resume a run that was stopped."""
 
 import argparse
 from pathlib import Path
@@ -8,31 +8,32 @@ from attmask.commands.outcome import tell
 
 
 def add(commands: Commands) -> None:
-    """Its arguments."""
+    """Add the command and its arguments."""
     parser = commands.add_parser(
         "pretrain",
-        help="pre-train on a folder of images; the same command resumes",
-        description="Pre-train on a folder of images: one sub-folder a class, flat without labels, "
-        "or train/ beside val/ and test/, which are held out. If RUN holds a checkpoint of the "
-        "same settings, training goes on.",
+        help="pre-train on your images; the same command resumes",
+        description="Pre-train on images without using labels. DATA is a folder (flat, one "
+        "sub-folder per class, or train/ with val/ or test/, which are held out), a list of paths, "
+        "tar shards, arrays or a Hugging Face dataset on disk. If RUN has a checkpoint with the "
+        "same settings, training resumes.",
     )
-    parser.add_argument("data", metavar="DATA", type=images_argument, help="folder of images")
+    parser.add_argument("data", metavar="DATA", type=images_argument, help="images")
     parser.add_argument(
         "--recipe",
-        help="name (see attmask recipes) or YAML file; by default cpu, or small on a GPU",
+        help="name (see attmask recipes) or YAML file (default: small with a GPU, else cpu)",
     )
     parser.add_argument(
         "--out",
         metavar="RUN",
         type=Path,
-        help="folder of the run (default: runs/DATA-RECIPE and the settings that were changed)",
+        help="output folder (default: runs/DATA-RECIPE, with the overrides in its name)",
     )
     add_overrides(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Call and print."""
+    """Run the command and print its results."""
     from attmask.api import default_out, default_recipe, pretrain
 
     recipe = parsed.recipe or default_recipe()

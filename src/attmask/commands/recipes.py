@@ -6,13 +6,18 @@ from attmask.commands.arguments import Commands
 
 
 def add(commands: Commands) -> None:
-    """Its arguments."""
-    parser = commands.add_parser("recipes", help="list the recipes")
+    """Add the command and its arguments."""
+    parser = commands.add_parser(
+        "recipes",
+        help="list the recipes",
+        description="List the recipes: name, training cost γ as the paper defines it, summary, "
+        "and the accuracy that the paper reports.",
+    )
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Call and print."""
+    """Run the command and print its results."""
     from attmask.recipe import read_recipe, recipes
 
     for name in recipes():

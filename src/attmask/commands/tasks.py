@@ -1,4 +1,4 @@
-"""attmask tasks: list the tasks, or every setting of one."""
+"""attmask tasks: list the evaluation tasks, or the settings of one."""
 
 import argparse
 
@@ -6,14 +6,18 @@ from attmask.commands.arguments import Commands
 
 
 def add(commands: Commands) -> None:
-    """Its arguments."""
-    parser = commands.add_parser("tasks", help="list the tasks, or every setting of one")
-    parser.add_argument("name", metavar="TASK", nargs="?", help="show its settings")
+    """Add the command and its arguments."""
+    parser = commands.add_parser(
+        "tasks",
+        help="list the evaluation tasks, or the settings of one",
+        description="List the evaluation tasks, or the settings and data layout of one.",
+    )
+    parser.add_argument("name", metavar="TASK", nargs="?", help="task whose settings to print")
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Call and print."""
+    """Run the command and print its results."""
     from attmask.evaluation.catalog import TASKS, find_tasks, settings_of
 
     if parsed.name is None:
