@@ -17,7 +17,7 @@ from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features, collect, forward
 from attmask.evaluation.features.images import CachedCrops
-from attmask.evaluation.features.readout import CLS, Embedding
+from attmask.evaluation.features.readout import CLS, AttentionMaps, Embedding, PatchMaps
 from tests.evaluation.models import extractor_in, tiny_model
 
 ROOT = Path(__file__).parents[3]
@@ -172,3 +172,53 @@ def test_two_processes_read_each_image_once_and_see_what_one_sees(
         np.testing.assert_allclose(vectors, alone.vectors, atol=1e-6)
         assert alone.labels is not None
         assert torch.equal(labels, alone.labels)
+
+
+def test_a_part_of_a_readout_that_is_kept_is_not_computed_again(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, model, extractor = open_images(scenes).train, tiny_model(), extractor_in(tmp_path)
+    crop = CenterCrop(32)
+    two = extractor.features(model, source, crop, Embedding(blocks=2)).vectors
+    maps = extractor.features(model, source, crop, PatchMaps(layers=(1, 2))).values
+    monkeypatch.setattr(FeatureExtractor, "_extract", None)  # an extraction would raise
+    last = extractor_in(tmp_path).features(tiny_model(), source, crop)
+    assert torch.equal(last.vectors, two[:, 24:])
+    assert torch.equal(extractor.features(model, source, crop, PatchMaps()).values, maps[:, 1:])
+    with pytest.raises(TypeError):
+        extractor.features(model, source, CenterCrop(40))
+    with pytest.raises(TypeError):
+        extractor.features(tiny_model(1), source, crop)
+    monkeypatch.undo()
+    plain = extractor_in(tmp_path / "other").features(model, source, crop).vectors
+    torch.testing.assert_close(last.vectors, plain, atol=1e-5, rtol=1e-5)
+
+
+def test_maps_are_kept_in_their_shape_without_images_that_cannot_be_read(
+    scenes: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(scenes, tmp_path / "images")
+    source = open_images(tmp_path / "images").train
+    crop, readout = CenterCrop(32), AttentionMaps(heads="each")
+    streamed = torch.cat(
+        [b.values for b in extractor_in(tmp_path).stream(tiny_model(), source, crop, readout)]
+    )
+    (tmp_path / "images/train" / source.name(2)).write_bytes(b"no picture")
+    found = extractor_in(tmp_path).features(tiny_model(), source, crop, readout)
+    assert found.values.shape == (47, *readout.shape(tiny_model().backbone, (32, 32)))
+    torch.testing.assert_close(found.values, streamed[torch.arange(48) != 2])
+
+
+def test_a_stream_reads_the_chosen_images_in_the_order_asked_for(
+    scenes: Path, tmp_path: Path
+) -> None:
+    source, model = open_images(scenes).train, tiny_model()
+    extractor = extractor_in(tmp_path, batch_size=4)
+    whole = extractor.features(model, source, CenterCrop(32)).vectors
+    chosen = [7, 3, 40, 3, 0, 21]
+    batches = [*extractor.stream(model, source, CenterCrop(32), indices=chosen)]
+    assert [len(batch.values) for batch in batches] == [4, 2]
+    streamed = torch.cat([batch.values for batch in batches])
+    torch.testing.assert_close(streamed, whole[chosen], atol=1e-5, rtol=1e-5)
+    crops = CachedCrops(source, CenterCrop(32), model.data).pixels
+    assert torch.equal(torch.cat([batch.pixels for batch in batches]), crops[chosen])

@@ -181,9 +181,9 @@ def test_mirror_images_are_read_only_where_they_are_wanted(
     model: FrozenModel, split: Split, extractor: FeatureExtractor
 ) -> None:
     LinearCached(epochs=1, flips=False).measure(model, split, extractor)
-    assert len([*extractor.cache.glob("*/vectors.npy")]) == 2
+    assert len([*extractor.cache.glob("*/*/values.npy")]) == 2
     LinearCached(epochs=1).measure(model, split, extractor)
-    assert len([*extractor.cache.glob("*/vectors.npy")]) == 3
+    assert len([*extractor.cache.glob("*/*/values.npy")]) == 3
 
 
 def test_the_defaults_are_the_papers() -> None:

@@ -160,7 +160,7 @@ def test_a_share_too_small_to_hide_a_patch_shares_the_features_of_whole_images(
     numbers = Occlusion(reference=reference, **FAST).measure(model, data, extractor).numbers
     assert numbers["top-1 at 0.01"] == numbers["top-1 at 0"]
     # Train plain and mirrored, test plain and half black, and the reference's attention.
-    assert len(list(extractor.cache.glob("*/vectors.npy"))) == 5
+    assert len(list(extractor.cache.glob("*/*/values.npy"))) == 5
 
 
 def test_an_unreadable_image_does_not_shift_the_attention_of_the_others(

@@ -169,7 +169,7 @@ class ObjectRegions:
 
     def __call__(
         self, pixels: UInt8[np.ndarray, "H W C"] | None, index: int
-    ) -> UInt8[Tensor, "H W"]:
+    ) -> UInt8[Tensor, "size size"]:
         """BACKGROUND, OBJECT or UNKNOWN for each pixel of the crop."""
         if pixels is None:
             return torch.full((self.size, self.size), BACKGROUND, dtype=torch.uint8)
