@@ -199,7 +199,7 @@ def test_an_array_of_two_readings_is_read_as_the_run_was_trained(tmp_path: Path)
     quick = [*SHORT, "data.channels=6", "schedule.epochs=1", "monitor.knn_every_epochs=0"]
     assert pretrain(file, recipe="tiny", out=run, overrides=quick).finished
     (card,) = attmask.evaluate(run, "knn", data=file, overrides=["ks=[1]"], workers=0)
-    assert card.numbers["top-1"] == 100
+    assert card.values["knn.top1"] == 100
     assert card.images == {"train": 24, "test": 6}
     assert card.dataset["channels"] == 6
 

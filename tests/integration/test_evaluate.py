@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from attmask.cli import main
 from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.loading import load_model
 from attmask.evaluation.metrics.objects import measure_objects
+from attmask.evaluation.reporting.card import read_cards
 from tests.runs import SHORT, environment
 
 SMALL = ("linear-cached.epochs=2", "fewshot.shots=[1,2]", "--workers", "0")
@@ -54,7 +56,7 @@ def test_two_networks_by_several_tasks_are_one_table_in_every_format(
     assert len(cards) == 12
     assert {card["checkpoint"] for card in cards} == {"run", "run@untrained"}
     assert len({card["hashes"]["network"] for card in cards}) == 2
-    assert outs[1].read_text().startswith("| task | number | run | run@untrained |")
+    assert outs[1].read_text().startswith("| task | metric | key | unit | run | run@untrained |")
     assert outs[2].read_text().splitlines()[1].startswith("knn,top-1,")
     assert outs[3].read_text().startswith(r"\begin{tabular}")
     assert len(list((run / "evaluations").glob("*.json"))) == 12
@@ -76,7 +78,7 @@ def test_files_are_written_before_anything_is_printed(
     process.stdout.close()  # nobody reads what it prints
     _, err = process.communicate(timeout=120)
     assert b"Traceback" not in err
-    assert file.read_text().startswith("| task | number | run |")
+    assert file.read_text().startswith("| task | metric | key | unit | run |")
 
 
 def test_the_function_gives_what_the_command_prints(
@@ -86,7 +88,7 @@ def test_the_function_gives_what_the_command_prints(
     status, out, _ = said(capsys, *words, "knn.ks=[3,5]")
     (card,) = evaluate(run, "knn", data=scenes, overrides=["ks=[3,5]"], workers=0)
     assert status == 0
-    assert json.loads(out)[0]["numbers"] == card.numbers
+    assert json.loads(out)[0]["metrics"] == [asdict(metric) for metric in card.metrics]
     assert card.protocol["ks"] == [3, 5]
 
 
@@ -114,11 +116,11 @@ def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: 
     spoken = [worker.communicate(timeout=120) for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], spoken
     assert spoken[1][0] == ""
-    two = json.loads((tmp_path / "two.json").read_text())
+    two = read_cards(tmp_path / "two.json")
     one = evaluate(run, ["knn", "linear-cached"], data=scenes, overrides=["epochs=2"], workers=0)
     for ours, theirs in zip(one, two, strict=True):
-        assert theirs["processes"] == 2
-        assert theirs["numbers"] == pytest.approx(dict(ours.numbers), abs=1e-4)
+        assert theirs.processes == 2
+        assert theirs.values == pytest.approx(ours.values, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,7 @@ def test_a_task_that_fails_does_not_hide_the_results_of_the_others(
     assert lines[0].startswith(
         "attmask: knn on broken.safetensors failed: broken.safetensors gives"
     )
-    assert "top-1 (k = 20)" in out
+    assert "top-1 accuracy (k = 20)" in out
     assert "good.safetensors: file, 1 blocks of width 192, 3 heads, patch 16" in out
     (card,) = json.loads((tmp_path / "cards.json").read_text())
     assert card["checkpoint"] == "good.safetensors"
@@ -260,8 +262,8 @@ def test_objects_are_measured_on_any_checkpoint(
     status, out, _ = said(capsys, "evaluate", run, f"{run}@untrained", *words, "objects.ratio=0.4")
     assert status == 0
     assert "attention on the object" in out
-    trained, untrained = json.loads((tmp_path / "cards.json").read_text())
-    assert trained["numbers"] != untrained["numbers"]
+    trained, untrained = read_cards(tmp_path / "cards.json")
+    assert trained.values != untrained.values
     model = load_model(run)
     expected = measure_objects(
         model.backbone,
@@ -270,11 +272,11 @@ def test_objects_are_measured_on_any_checkpoint(
         data=model.data,
         ratio=0.4,
     )
-    numbers = trained["numbers"]
-    assert numbers["attention on the object"] == pytest.approx(100 * expected.attention_on_object)
-    assert numbers["attention / area"] == pytest.approx(expected.lift)
+    found = trained.values
+    assert found["objects.attention"] == pytest.approx(100 * expected.attention_on_object)
+    assert found["objects.lift"] == pytest.approx(expected.lift)
     for name, share in expected.object_hidden.items():
-        assert numbers[f"object hidden by {name}"] == pytest.approx(100 * share)
+        assert found[f"objects.hidden_{name}"] == pytest.approx(100 * share)
     (card,) = evaluate(run, "objects", data=scenes, overrides=["max_images=3"], workers=0)
     assert card.images == {"images": 3}
     status, out, err = said(capsys, "evaluate", run, "objects", "--data", tmp_path / "nowhere")

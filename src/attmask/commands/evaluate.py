@@ -39,9 +39,8 @@ def add(commands: Commands) -> None:
         type=Path,
         action="append",
         default=[],
-        help="write the cards (.json), the comparison (.md, .csv, .tex) or the curves of occlusion "
-        "(.png); may come again "
-        "(cards are kept in RUN/evaluations too)",
+        help="write the cards (.json), the comparison (.md, .csv, .tex) or the picture that a task "
+        "draws of all checkpoints (.png); may come again (cards are kept in RUN/evaluations too)",
     )
     parser.add_argument(
         "--cache", metavar="DIR", type=Path, help="where features are kept (default: RUN/features)"
@@ -79,9 +78,9 @@ def run(parsed: argparse.Namespace) -> int:
     """Call and print."""
     from attmask import distributed
     from attmask.api import evaluate
-    from attmask.evaluation.catalog import split_words
-    from attmask.evaluation.protocols.occlusion import draw_cards
+    from attmask.evaluation.catalog import TASKS, find_tasks, split_words
     from attmask.evaluation.reporting.card import write_cards, write_text
+    from attmask.evaluation.reporting.draw import check_drawable, draw_cards
     from attmask.evaluation.reporting.table import FORMATS, compare, render
     from attmask.evaluation.run import UnfinishedError
 
@@ -92,8 +91,8 @@ def run(parsed: argparse.Namespace) -> int:
             raise UserError(
                 f"--out {file} has no known ending; use {', '.join(('.json', '.png', *FORMATS))}"
             )
-        if file.suffix == ".png" and "occlusion" not in tasks:
-            raise UserError(f"{file} would show accuracy against ratio; add the task occlusion")
+        if file.suffix == ".png":
+            check_drawable(find_tasks(tasks), TASKS, file)
         if file.is_dir() or (file.parent.exists() and not os.access(file.parent, os.W_OK)):
             raise UserError(f"cannot write {file}; choose another --out")
     failures: list[str] = []
@@ -117,10 +116,10 @@ def run(parsed: argparse.Namespace) -> int:
     for file in parsed.out:  # first: whatever happens to the terminal, the files are there
         if file.suffix == ".json":
             write_cards(cards, file)
-        elif file.suffix != ".png":
+        elif file.suffix == ".png":
+            draw_cards(find_tasks(tasks), cards, file)
+        else:
             write_text(file, FORMATS[file.suffix](compare(cards)))
-        elif any(card.task == "occlusion" for card in cards):
-            draw_cards(cards, file)
     if parsed.json:
         print(json.dumps([card.to_dict() for card in cards], indent=2))
     else:

@@ -25,12 +25,13 @@ from attmask.evaluation.features.forward import (
     spread_evenly,
 )
 from attmask.evaluation.metrics.baselines import colour_features, pixel_features
-from attmask.evaluation.metrics.geometry import alignment, effective_rank, uniformity
-from attmask.evaluation.metrics.objects import ObjectMasks, measure_objects
-from attmask.evaluation.protocols.knn import knn_accuracy, reported
-from attmask.evaluation.protocols.label_free import RandomView
+from attmask.evaluation.metrics.geometry import alignment
+from attmask.evaluation.metrics.objects import ObjectMasks, measure_objects, object_metrics
+from attmask.evaluation.protocols.knn import accuracy_metrics, knn_accuracy
+from attmask.evaluation.protocols.label_free import RandomView, measures_of_features
 from attmask.evaluation.reporting.progress import counting
 from attmask.interrupt import stopping
+from attmask.metric import Metric
 from attmask.models.backbone import Backbone
 from attmask.monitor import MonitorConfig
 
@@ -80,9 +81,9 @@ class OnlineEvaluation:
         backbone: Backbone,
         autocast: Autocast,
         stopped: Callable[[], bool] = lambda: False,
-    ) -> dict[str, float]:
-        """Numbers to log: k-NN accuracy in per cent, shares of attention and of hidden objects,
-        rank, alignment and uniformity of the features.
+    ) -> tuple[Metric, ...]:
+        """Metrics to log, as in the cards: k-NN accuracy, attention on objects and how much of
+        them masks hide, rank, alignment and uniformity of the features.
 
         Raises StopRequestedError between two batches once `stopped` says so.
         """
@@ -91,8 +92,8 @@ class OnlineEvaluation:
             queries = self._features(backbone, self.queries, autocast, count)
             return (
                 self._knn(backbone, queries, autocast, count)
-                | self._objects(backbone, autocast, count)
-                | self._quality(backbone, queries.vectors[self.probe], autocast, count)
+                + self._objects(backbone, autocast, count)
+                + self._quality(backbone, queries.vectors[self.probe], autocast, count)
             )
 
     def _images_to_read(self) -> int:
@@ -123,16 +124,16 @@ class OnlineEvaluation:
 
     def _knn(
         self, backbone: Backbone, queries: Features, autocast: Autocast, count: Count
-    ) -> dict[str, float]:
+    ) -> tuple[Metric, ...]:
         if self.bank is None:
-            return {}
+            return ()
         bank = self._features(backbone, self.bank, autocast, count)
         accuracy = knn_accuracy(bank, queries, k=self.k, classes=self.classes)
-        return {f"knn/{name}": value for name, value in reported(accuracy, self.k).items()}
+        return accuracy_metrics(accuracy, self.k)
 
-    def _objects(self, backbone: Backbone, autocast: Autocast, count: Count) -> dict[str, float]:
+    def _objects(self, backbone: Backbone, autocast: Autocast, count: Count) -> tuple[Metric, ...]:
         if not self.has_objects:
-            return {}
+            return ()
         report = measure_objects(
             backbone,
             self.objects,
@@ -143,19 +144,13 @@ class OnlineEvaluation:
             autocast=autocast,
             count=count,
         )
-        return report.as_metrics()
+        return object_metrics(report)
 
     def _quality(
         self, backbone: Backbone, plain: Float[Tensor, "M D"], autocast: Autocast, count: Count
-    ) -> dict[str, float]:
+    ) -> tuple[Metric, ...]:
         first, second = (self._cls(backbone, view, autocast, count) for view in self.views)
-        numbers = {
-            "quality/rank": effective_rank(plain),
-            "quality/alignment": alignment(first, second),
-        }
-        if len(plain) > 1:
-            numbers["quality/uniformity"] = uniformity(plain)
-        return numbers
+        return measures_of_features(plain, alignment(first, second)).metrics
 
     def _cls(
         self, backbone: Backbone, crops: UInt8[Tensor, "M C H W"], autocast: Autocast, count: Count
