@@ -43,7 +43,7 @@ def test_the_command_finishes_and_reports(out: Path, capsys: pytest.CaptureFixtu
     for name in ("chance", "raw pixels", "untrained network", "trained", "gain"):
         assert re.search(rf"^  {name} +[+-]?\d+\.\d", text, re.MULTILINE), name
     for name in ("high", "hint", "block", "random", "low"):
-        assert re.search(rf"^    {name} +\d+\.\d% of the object", text, re.MULTILINE), name
+        assert re.search(rf"^    {name} +\d+\.\d % of the object", text, re.MULTILINE), name
     assert "The object covers" in text
     assert "seed 3" in text
     for place in (out / "images", out / "run", out / "pictures"):

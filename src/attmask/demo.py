@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from attmask.config import override
 from attmask.data.sources import open_images
@@ -31,8 +32,8 @@ class DemoReport:
     pictures: Sequence[Path]
     rivals: dict[str, float]
     """k-NN accuracies of simpler features, in per cent."""
-    before: dict[str, float]
-    after: dict[str, float]
+    before: dict[str, Any]
+    after: dict[str, Any]
 
 
 class Demo:

@@ -57,7 +57,7 @@ def test_two_networks_by_several_tasks_are_one_table_in_every_format(
     assert {card["checkpoint"] for card in cards} == {"run", "run@untrained"}
     assert len({card["hashes"]["network"] for card in cards}) == 2
     assert outs[1].read_text().startswith("| task | metric | key | unit | run | run@untrained |")
-    assert outs[2].read_text().splitlines()[1].startswith("knn,top-1,")
+    assert outs[2].read_text().splitlines()[1].startswith("knn,top-1 accuracy (k = 20),knn.top1,%,")
     assert outs[3].read_text().startswith(r"\begin{tabular}")
     assert len(list((run / "evaluations").glob("*.json"))) == 12
     assert any((run / "features").iterdir())
@@ -253,6 +253,16 @@ def test_any_checkpoint_can_say_what_is_hidden(run: Path, scenes: Path) -> None:
     }
     assert found["trained"] == found["step"]
     assert len(set(found.values())) == 3
+
+
+def test_the_picture_of_a_task_shows_all_checkpoints(
+    run: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("occlusion", "knn", "--data", scenes, "--workers", "0", "--out", tmp_path / "both.png")
+    quick = (f"reference={run}", "ratios=[0,0.5]", "occlusion.epochs=1")
+    status, _, err = said(capsys, "evaluate", run, f"{run}@untrained", *words, *quick)
+    assert status == 0, err
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_objects_are_measured_on_any_checkpoint(

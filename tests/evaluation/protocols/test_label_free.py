@@ -288,7 +288,7 @@ def test_one_image_is_measured_but_makes_no_pair(
     assert "there is only one image" in notes
     assert "Of 12 prototypes no more can be chosen than there are images, 1;" in notes
     assert found.values["label_free.rank"] == pytest.approx(1, abs=1e-4)
-    assert found.values["dead prototypes, per cent"] == pytest.approx(100 * 11 / 12)
+    assert found.values["label_free.dead"] == pytest.approx(100 * 11 / 12)
 
 
 def test_two_identical_images_are_one_direction(
@@ -303,6 +303,6 @@ def test_two_identical_images_are_one_direction(
 def test_real_photographs_are_measured(model: FrozenModel, extractor: FeatureExtractor) -> None:
     shown = Pictures(max_images=12).open(FOLDER / "photos")
     numbers = Quality().measure(model, shown, extractor).values
-    assert 1 < numbers["rank"] <= 12
-    assert 0 < numbers["alignment"] < 2
-    assert -4 < numbers["uniformity"] < 0
+    assert 1 < numbers["label_free.rank"] <= 12
+    assert 0 < numbers["label_free.alignment"] < 2
+    assert -4 < numbers["label_free.uniformity"] < 0

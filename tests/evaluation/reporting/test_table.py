@@ -126,6 +126,20 @@ def test_the_best_of_a_row_is_marked_by_the_direction_of_its_metric() -> None:
     assert "*" not in render(cards[:1], width=80), "one checkpoint is not the best of anything"
 
 
+def test_numbers_that_look_the_same_are_marked_alike_and_where_all_do_none_is() -> None:
+    cards = [
+        replace(CARD, checkpoint=name, metrics=[top(1, first), top(5, second)])
+        for name, first, second in (("x", 20.001, 9.0), ("y", 20.002, 9.001), ("z", 20.003, 8.0))
+    ]
+    assert shown(cards, "top-1").split()[-3:] == ["20.00", "20.00", "20.00"]
+    assert shown(cards, "top-5").split()[-3:] == ["9.00*", "9.00*", "8.00"]
+
+
+def test_a_number_of_images_is_whole() -> None:
+    images = Metric("objects.images", 40, "images", None, title="images with an object")
+    assert shown([replace(CARD, metrics=[images])], "images").split()[-2:] == ["images", "40"]
+
+
 def test_titles_that_differ_between_checkpoints_are_all_shown() -> None:
     twenty, five = (Metric("knn.top1", 50, "%", True, title=f"top-1 (k = {k})") for k in (20, 5))
     cards = [replace(CARD, metrics=[twenty]), replace(CARD, checkpoint="b", metrics=[five])]

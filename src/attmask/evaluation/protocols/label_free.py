@@ -202,11 +202,16 @@ def measures_of_features(plain: Float[Tensor, "M D"], aligned: float) -> Measure
     """Rank, alignment and uniformity of features, and what must be said of them."""
     images, width = plain.shape
     rank = effective_rank(plain)
+    share = "effective rank, share of width"
     # An untrained network may have the higher rank, so neither direction is better.
     metrics = [
         Metric("label_free.rank", rank, "", None, title="effective rank"),
         Metric(
-            "label_free.rank_share", 100 * rank / width, "%", None, title="effective rank of width"
+            "label_free.rank_share",
+            100 * rank / width,
+            "%",
+            None,
+            title="effective rank, share of width",
         ),
         Metric("label_free.alignment", aligned, "", False, title="alignment"),
     ]

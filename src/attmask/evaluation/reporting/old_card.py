@@ -92,7 +92,7 @@ _NAMES: Mapping[str, list[_Name]] = {
         _Name(
             "rank, per cent of width",
             "label_free.rank_share",
-            "effective rank of width",
+            "effective rank, share of width",
             "%",
             None,
         ),

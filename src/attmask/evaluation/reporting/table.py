@@ -67,11 +67,19 @@ def _number(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
 
 
-def _cell(metric: Metric | None) -> str:
+def _value(metric: Metric | None) -> str:
     if metric is None:
         return ""
-    spread = "" if metric.spread is None else f" ± {_number(metric.spread)}"
-    return _number(metric.value) + spread
+    return f"{metric.value:.0f}" if metric.unit == "images" else _number(metric.value)
+
+
+def _spread(metric: Metric | None) -> str:
+    return "" if metric is None or metric.spread is None else _number(metric.spread)
+
+
+def _cell(metric: Metric | None) -> str:
+    spread = _spread(metric)
+    return f"{_value(metric)} ± {spread}" if spread else _value(metric)
 
 
 def _lines(table: Comparison) -> list[list[str]]:
@@ -102,18 +110,13 @@ def as_csv(table: Comparison) -> str:
     spreads = [f"{table.checkpoints[place]} spread" for place in places]
     writer.writerow([*_NAMES, *table.checkpoints, *spreads])
     for row in table.rows:
-        values = ["" if m is None else _number(m.value) for m in row.metrics]
-        spread = [_spread(row.metrics[place]) for place in places]
-        writer.writerow([*row.names, *values, *spread])
+        own = [_spread(row.metrics[place]) for place in places]
+        writer.writerow([*row.names, *map(_value, row.metrics), *own])
     return text.getvalue()
 
 
 def _column(table: Comparison, place: int) -> list[Metric | None]:
     return [row.metrics[place] for row in table.rows]
-
-
-def _spread(metric: Metric | None) -> str:
-    return "" if metric is None or metric.spread is None else _number(metric.spread)
 
 
 def as_latex(table: Comparison) -> str:
@@ -190,7 +193,7 @@ def render(cards: Sequence[Card], width: int) -> str:
             console.print(Text(f"  note: {note}"))
         for file in dict.fromkeys(file for card in mine.values() for file in card.files):
             console.print(Text(f"  drawn: {file}"), soft_wrap=True)
-    if any(any(best(row.metrics)) for row in rows):
+    if any(any(_marks(row)) for row in rows):
         console.print(Text(f"{_BEST} best of its row"))
     shown = console.file
     assert isinstance(shown, io.StringIO)
@@ -204,12 +207,19 @@ def _as_columns(rows: Sequence[Row], checkpoints: Sequence[str]) -> Table:
     table.add_column("")
     for name in checkpoints:
         table.add_column(name, justify="right", overflow="fold")
+    room = " " * any(any(_marks(row)) for row in rows)
     for row in rows:
-        marks = best(row.metrics)
-        room = " " * any(any(best(other.metrics)) for other in rows)
         cells = [
             _cell(metric) + (_BEST if marked else room)
-            for metric, marked in zip(row.metrics, marks, strict=True)
+            for metric, marked in zip(row.metrics, _marks(row), strict=True)
         ]
         table.add_row(Text(row.title), row.unit, *map(Text, cells))
     return table
+
+
+def _marks(row: Row) -> list[bool]:
+    """Which cells are marked as the best: none where all look the same."""
+    shown = [_value(metric) for metric in row.metrics]
+    winners = {text for text, wins in zip(shown, best(row.metrics), strict=True) if wins}
+    marks = [text in winners for text in shown]
+    return [mark and set(shown) - {""} != winners for mark in marks]
