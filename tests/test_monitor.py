@@ -49,6 +49,13 @@ def test_what_is_logged_can_be_read_back_before_the_run_ends(tmp_path: Path) -> 
         assert read_metrics(tmp_path) == [logged]
 
 
+def test_a_log_of_an_earlier_version_is_read_under_todays_keys(tmp_path: Path) -> None:
+    old = '{"step": 3, "epoch": 0.0, "loss/total": 5.25, "object/attention": 0.375}\n'
+    (tmp_path / METRICS).write_text(old)
+    read = [{"step": 3, "epoch": 0, "loss.total": 5.25, "objects.attention": 37.5}]
+    assert read_metrics(tmp_path) == read
+
+
 def test_a_run_that_logged_nothing_has_no_metrics(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
 

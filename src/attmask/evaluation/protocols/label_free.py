@@ -206,13 +206,7 @@ def measures_of_features(plain: Float[Tensor, "M D"], aligned: float) -> Measure
     # An untrained network may have the higher rank, so neither direction is better.
     metrics = [
         Metric("label_free.rank", rank, "", None, title="effective rank"),
-        Metric(
-            "label_free.rank_share",
-            100 * rank / width,
-            "%",
-            None,
-            title="effective rank, share of width",
-        ),
+        Metric("label_free.rank_share", 100 * rank / width, "%", None, title=share),
         Metric("label_free.alignment", aligned, "", False, title="alignment"),
     ]
     notes = []
