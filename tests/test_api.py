@@ -126,7 +126,7 @@ def test_what_is_no_run_and_what_has_no_checkpoint_is_said(run: Path, tmp_path: 
 def evaluated(run: Path) -> set[str]:
     """The kinds of measures that a run has logged."""
     names = {name for record in read_metrics(run) for name in record}
-    return {name.partition("/")[0] for name in names} & {"knn", "object"}
+    return {name.partition(".")[0] for name in names} & {"knn", "objects"}
 
 
 def short(data: Path, out: Path, *overrides: str) -> Path:
@@ -136,7 +136,7 @@ def short(data: Path, out: Path, *overrides: str) -> Path:
 
 
 def test_train_and_val_are_measured_on_val_with_objects_where_masks_are(run: Path) -> None:
-    assert evaluated(run) == {"knn", "object"}
+    assert evaluated(run) == {"knn", "objects"}
 
 
 def test_a_labelled_folder_without_val_is_measured_on_a_part_of_it(
@@ -199,7 +199,7 @@ def test_an_array_of_two_readings_is_read_as_the_run_was_trained(tmp_path: Path)
     quick = [*SHORT, "data.channels=6", "schedule.epochs=1", "monitor.knn_every_epochs=0"]
     assert pretrain(file, recipe="tiny", out=run, overrides=quick).finished
     (card,) = attmask.evaluate(run, "knn", data=file, overrides=["ks=[1]"], workers=0)
-    assert card.numbers["top-1"] == 100
+    assert card.values["knn.top1"] == 100
     assert card.images == {"train": 24, "test": 6}
     assert card.dataset["channels"] == 6
 

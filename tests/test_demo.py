@@ -43,7 +43,7 @@ def test_the_command_finishes_and_reports(out: Path, capsys: pytest.CaptureFixtu
     for name in ("chance", "raw pixels", "untrained network", "trained", "gain"):
         assert re.search(rf"^  {name} +[+-]?\d+\.\d", text, re.MULTILINE), name
     for name in ("high", "hint", "block", "random", "low"):
-        assert re.search(rf"^    {name} +\d+\.\d% of the object", text, re.MULTILINE), name
+        assert re.search(rf"^    {name} +\d+\.\d % of the object", text, re.MULTILINE), name
     assert "The object covers" in text
     assert "seed 3" in text
     for place in (out / "images", out / "run", out / "pictures"):
@@ -56,10 +56,10 @@ def test_its_report_holds_what_was_measured_before_and_after(out: Path) -> None:
     assert again.train().finished
     report = again.report()
     assert report.rivals["chance"] == 10.0
-    for accuracy in (report.untrained, report.trained, *report.rivals.values()):
+    for accuracy in (report.before["knn.top1"], report.after["knn.top1"], *report.rivals.values()):
         assert 0 <= accuracy <= 100
-    assert report.objects_before["area"] == report.objects_after["area"]
-    assert report.objects_before["attention"] != report.objects_after["attention"]
+    assert report.before["objects.area"] == report.after["objects.area"]
+    assert report.before["objects.attention"] != report.after["objects.attention"]
     assert len(report.pictures) > 0
     for picture in report.pictures:
         with Image.open(picture) as image:

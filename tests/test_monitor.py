@@ -13,6 +13,7 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from attmask.errors import UserError
+from attmask.metric import Metric
 from attmask.monitor import METRICS, OLD_METRICS, Monitor, MonitorConfig, read_metrics
 
 QUIET = MonitorConfig(tensorboard=False)
@@ -31,16 +32,28 @@ def shown(console: Console) -> str:
     return console.file.getvalue()
 
 
+def number(key: str, value: float) -> Metric:
+    return Metric(key, value, "", None)
+
+
 def run_steps(run: Path, start: int, stop: int, config: MonitorConfig = QUIET) -> None:
     with Monitor(run, config, total_steps=10, start_step=start, console=pipe()) as monitor:
         for step in range(start, stop):
-            monitor.log(step=step, **{"loss/total": step / 10, "lr": 0.5})
+            monitor.log(number("loss.total", step / 10), number("a.lr", 0.5), step=step, epoch=0)
 
 
 def test_what_is_logged_can_be_read_back_before_the_run_ends(tmp_path: Path) -> None:
     with Monitor(tmp_path, QUIET, total_steps=2, console=pipe()) as monitor:
-        monitor.log(step=0, loss=1.5, lr=0)
-        assert read_metrics(tmp_path) == [{"step": 0, "loss": 1.5, "lr": 0.0}]
+        monitor.log(number("loss.total", 1.5), number("schedule.lr", 0), step=0, epoch=3)
+        logged = {"step": 0, "epoch": 3, "loss.total": 1.5, "schedule.lr": 0.0}
+        assert read_metrics(tmp_path) == [logged]
+
+
+def test_a_log_of_an_earlier_version_is_read_under_todays_keys(tmp_path: Path) -> None:
+    old = '{"step": 3, "epoch": 0.0, "loss/total": 5.25, "object/attention": 0.375}\n'
+    (tmp_path / METRICS).write_text(old)
+    read = [{"step": 3, "epoch": 0, "loss.total": 5.25, "objects.attention": 37.5}]
+    assert read_metrics(tmp_path) == read
 
 
 def test_a_run_that_logged_nothing_has_no_metrics(tmp_path: Path) -> None:
@@ -93,7 +106,7 @@ def test_a_spoilt_line_in_the_middle_is_named(tmp_path: Path) -> None:
         (b"[" * 100_000, "not JSON"),
         (b"[1, 2]", "no record with a step"),
         (b"7", "no record with a step"),
-        (b'{"loss/total": 3.0}', "no record with a step"),
+        (b'{"loss.total": 3.0}', "no record with a step"),
         (b'{"step": "one"}', "no record with a step"),
     ],
 )
@@ -116,13 +129,15 @@ def test_an_empty_line_is_passed_over(tmp_path: Path) -> None:
 
 def test_every_line_is_strict_json_even_when_a_number_is_not_finite(tmp_path: Path) -> None:
     with Monitor(tmp_path, QUIET, total_steps=1, console=pipe()) as monitor:
-        monitor.log(step=0, loss=math.nan, norm=math.inf, lr=0.1)
+        wild = [number("a.loss", math.nan), number("a.norm", math.inf), number("a.lr", 0.1)]
+        monitor.log(*wild, step=0, epoch=0)
     line = (tmp_path / METRICS).read_text()
     assert json.loads(line, parse_constant=pytest.fail) == {
         "step": 0,
-        "loss": None,
-        "norm": None,
-        "lr": 0.1,
+        "epoch": 0,
+        "a.loss": None,
+        "a.norm": None,
+        "a.lr": 0.1,
     }
 
 
@@ -131,8 +146,8 @@ def test_tensorboard_gets_the_same_numbers_and_forgets_on_resume(tmp_path: Path)
     run_steps(tmp_path, 0, 7, config)
     run_steps(tmp_path, 4, 10, config)
     board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    assert board.Tags()["scalars"] == ["loss/total", "lr"]
-    points = [(event.step, event.value) for event in board.Scalars("loss/total")]
+    assert board.Tags()["scalars"] == ["epoch", "loss.total", "a.lr"]
+    points = [(event.step, event.value) for event in board.Scalars("loss.total")]
     assert points == [(step, pytest.approx(step / 10)) for step in range(10)]
 
 
@@ -142,7 +157,7 @@ def test_a_full_disk_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file may grow
         try:
             with pytest.raises(UserError, match=r"metrics\.jsonl: .*; make room") as caught:
-                monitor.log(step=0, loss=1.0)
+                monitor.log(number("loss.total", 1.0), step=0, epoch=0)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "\n" not in str(caught.value)

@@ -140,3 +140,14 @@ def test_a_warm_up_may_last_the_whole_training_and_part_of_an_epoch() -> None:
 def test_impossible_schedules_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match=next(iter(wrong))):
         ScheduleConfig.model_validate(wrong)
+
+
+def test_what_the_log_holds_are_the_knobs_of_the_step() -> None:
+    now = GOLDEN.at(50)
+    assert {metric.key: metric.value for metric in now.metrics()} == {
+        "schedule.lr": now.lr,
+        "schedule.weight_decay": now.weight_decay,
+        "schedule.momentum": now.momentum,
+        "schedule.cls_temperature": now.cls_temperature,
+        "schedule.patch_temperature": now.patch_temperature,
+    }

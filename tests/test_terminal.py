@@ -151,4 +151,4 @@ def test_a_run_on_a_real_terminal_ends_with_whole_lines(
     assert re.match(r"6/6 +loss \d+\.\d+ +[\d.]+ img/s +0:00:00", bars[0])
     told = " ".join(lines)
     for epoch in (0, 1):
-        assert re.search(rf"epoch {epoch}: knn/top1 [\d.]+, knn/top5 [\d.]+, ", told), told
+        assert re.search(rf"epoch {epoch}: knn\.top1 [\d.]+ %, knn\.top5 [\d.]+ %, ", told), told

@@ -25,16 +25,15 @@ MARK = "demo.json"
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What a demo found: k-NN accuracies in per cent, shares of the object from 0 to 1."""
+    """What a demo found; `before` and `after` are the log's records of the evaluations."""
 
     images: Path
     run: Path
     pictures: Sequence[Path]
-    untrained: float
-    trained: float
     rivals: dict[str, float]
-    objects_before: dict[str, float]
-    objects_after: dict[str, float]
+    """k-NN accuracies of simpler features, in per cent."""
+    before: dict[str, Any]
+    after: dict[str, Any]
 
 
 class Demo:
@@ -70,7 +69,7 @@ class Demo:
         """The trained teacher against the same run's untrained one and simpler rivals."""
         run, val, config = self.out / "run", self.images.held_out, self.config
         assert val is not None
-        measured = [record for record in read_metrics(run) if "knn/top1" in record]
+        measured = [record for record in read_metrics(run) if "knn.top1" in record]
         if not measured:
             raise UserError(f"{run} has no evaluation in its metrics; choose another --out")
         before, after = measured[0], measured[-1]
@@ -86,11 +85,9 @@ class Demo:
             images=self.out / "images",
             run=run,
             pictures=pictures,
-            untrained=before["knn/top1"],
-            trained=after["knn/top1"],
             rivals=self.evaluation.rivals(),
-            objects_before=_objects(before),
-            objects_after=_objects(after),
+            before=before,
+            after=after,
         )
 
 
@@ -107,7 +104,3 @@ def _begin(out: Path) -> None:
     except OSError as fault:
         why = fault.strerror or fault
         raise UserError(f"cannot use {out} for a demo: {why}; choose another --out") from fault
-
-
-def _objects(record: dict[str, Any]) -> dict[str, float]:
-    return {k.removeprefix("object/"): v for k, v in record.items() if k.startswith("object/")}

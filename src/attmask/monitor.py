@@ -15,6 +15,8 @@ from rich.console import Console
 
 from attmask import distributed
 from attmask.errors import UserError
+from attmask.metric import Metric
+from attmask.old_log import in_todays_keys
 from attmask.settings import Config, setting
 from attmask.terminal import Bar, Screen, duration, screen
 
@@ -73,7 +75,10 @@ class MonitorConfig(Config):
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The records a run has logged, oldest first; a half-written last line does not count."""
+    """The records a run has logged, oldest first; a half-written last line does not count.
+
+    Those of earlier versions have today's keys and units too.
+    """
     path = run / METRICS
     if not path.exists():
         return []
@@ -98,7 +103,7 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     else:
         fault = "no record with a step"
     if isinstance(record, dict) and type(record.get("step")) is int:
-        return record
+        return in_todays_keys(record)
     raise UserError(
         f"{path} has a line that is {fault} ({text[:40]!r}), line {number}; take this line out of "
         "the file, the others are kept"
@@ -197,20 +202,20 @@ class Monitor:
         """Whether the metrics of this step should be logged (reading them off a GPU costs time)."""
         return step % self.config.log_every_steps == 0 or step == self.total_steps - 1
 
-    def log(self, *, step: int, **numbers: int | float) -> None:
-        """Append one record; a name such as "loss/cls" is grouped under "loss" in TensorBoard."""
+    def log(self, *metrics: Metric, step: int, epoch: int) -> None:
+        """Append one record of the metrics by their keys, which are TensorBoard's tags too."""
         if not self._speaks:
             return
-        values = {name: float(number) for name, number in numbers.items()}
-        record: dict[str, Any] = {"step": step}
+        record: dict[str, Any] = {"step": step, "epoch": epoch}
         # JSON has no NaN and no infinity.
-        record |= {name: v if math.isfinite(v) else None for name, v in values.items()}
+        record |= {m.key: m.value if math.isfinite(m.value) else None for m in metrics}
         with _mendable(self.run / METRICS):
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
             if self._board is not None:
-                for name, value in values.items():
-                    self._board.add_scalar(name, value, step)
+                self._board.add_scalar("epoch", epoch, step)
+                for metric in metrics:
+                    self._board.add_scalar(metric.key, metric.value, step)
 
     def progress(
         self, step: int, loss: float, images_per_second: float, waiting_share: float

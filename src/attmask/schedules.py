@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import PositiveFloat
 
+from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 
@@ -50,6 +51,28 @@ class Now:
     cls_temperature: float
     patch_temperature: float
     last_layer_frozen: bool
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """What the log holds of them."""
+        return (
+            Metric("schedule.lr", self.lr, "", None, title="learning rate"),
+            Metric("schedule.weight_decay", self.weight_decay, "", None, title="weight decay"),
+            Metric("schedule.momentum", self.momentum, "", None, title="teacher momentum"),
+            Metric(
+                "schedule.cls_temperature",
+                self.cls_temperature,
+                "",
+                None,
+                title="teacher temperature of [CLS]",
+            ),
+            Metric(
+                "schedule.patch_temperature",
+                self.patch_temperature,
+                "",
+                None,
+                title="teacher temperature of patches",
+            ),
+        )
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from torch.optim import Optimizer
 
 from attmask.data.views import Views
 from attmask.distill import Diagnostics, Distiller, Losses, MeanLogits
 from attmask.hardware import Precision
+from attmask.metric import Metric
 from attmask.optim import clip_each_parameter_, set_rates
 from attmask.schedules import Now
 
@@ -19,6 +21,36 @@ class StepReport:
     losses: Sequence[Losses]
     diagnostics: Sequence[Diagnostics]
     mean_logits: Sequence[MeanLogits]
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """Losses, the total first, and diagnostics as means over micro-batches.
+
+        This waits for the device.
+        """
+        total, cls, patch = (_mean(self.losses, name) for name in ("total", "cls", "patch"))
+        hidden, entropy, used = (
+            _mean(self.diagnostics, name)
+            for name in ("hidden", "teacher_entropy", "prototypes_used")
+        )
+        return (
+            Metric("loss.total", total, "nats", False, title="loss"),
+            Metric("loss.cls", cls, "nats", False, title="loss of [CLS]"),
+            Metric("loss.patch", patch, "nats", False, title="loss of masked patches"),
+            Metric("health.hidden", 100 * hidden, "%", None, title="patches hidden"),
+            Metric(
+                "health.teacher_entropy",
+                entropy,
+                "nats",
+                None,
+                title="entropy of the teacher's targets",
+            ),
+            Metric("health.prototypes_used", used, "prototypes", None, title="prototypes used"),
+        )
+
+
+def _mean(parts: Sequence[object], name: str) -> float:
+    """The mean of a number over micro-batches, as a number of the host."""
+    return fmean(float(getattr(part, name)) for part in parts)
 
 
 def train_step(

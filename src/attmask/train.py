@@ -2,11 +2,10 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 
 import torch
 
@@ -22,6 +21,7 @@ from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.heap import Heap, return_freed_memory
 from attmask.interrupt import StopRequestedError, stop_signals
+from attmask.metric import Metric
 from attmask.models.backbone import Backbone
 from attmask.monitor import Monitor, Pace, read_metrics
 from attmask.networks import build_distiller
@@ -38,9 +38,10 @@ from attmask.step import StepReport, compute_gradients, update_
 log = logging.getLogger(__name__)
 
 Evaluate = Callable[
-    [Backbone, Callable[[], AbstractContextManager[object]], Callable[[], bool]], dict[str, float]
+    [Backbone, Callable[[], AbstractContextManager[object]], Callable[[], bool]],
+    tuple[Metric, ...],
 ]
-"""Measures the teacher's backbone on the way, under the run's autocast; gives numbers to log.
+"""Measures the teacher's backbone on the way, under the run's autocast; gives metrics to log.
 
 The last argument says whether a stop was requested: StopRequestedError is then raised."""
 
@@ -272,30 +273,20 @@ class Trainer:
 
     def _report(self, report: StepReport, now: Now, monitor: Monitor) -> None:
         """Log the step, after it was computed, and show it: only here is the device waited for."""
-        losses = {f"loss/{name}": _mean(report.losses, name) for name in ("total", "cls", "patch")}
-        diagnostics = {
-            f"health/{name}": _mean(report.diagnostics, name)
-            for name in ("hidden", "teacher_entropy", "prototypes_used")
-        }
-        total = losses["loss/total"]
+        metrics = report.metrics()
+        total = metrics[0].value
         monitor.check_finite(now.step, total)
         speed, waiting = self._pace.measure(self.step, self.loader.waited_seconds)
         images_per_second = speed * self.config.train.batch_size
+        unreadable = self.loader.quarantine.count
         monitor.log(
+            *metrics,
+            *now.metrics(),
+            Metric("speed.images_per_second", images_per_second, "images/s", True, title="speed"),
+            Metric("speed.waiting", 100 * waiting, "%", False, title="waiting for data"),
+            Metric("data.unreadable", unreadable, "images", False, title="unreadable images"),
             step=now.step,
             epoch=now.epoch,
-            **losses,
-            **diagnostics,
-            **{
-                "schedule/lr": now.lr,
-                "schedule/weight_decay": now.weight_decay,
-                "schedule/momentum": now.momentum,
-                "schedule/cls_temperature": now.cls_temperature,
-                "schedule/patch_temperature": now.patch_temperature,
-                "speed/images_per_second": images_per_second,
-                "speed/waiting_share": waiting,
-                "data/unreadable": self.loader.quarantine.count,
-            },
         )
         monitor.progress(self.step, total, images_per_second, waiting)
 
@@ -305,7 +296,7 @@ class Trainer:
             return False
         here = max(0, self.step - 1), self.step // self.schedules.steps_per_epoch
         return not any(
-            (record["step"], record.get("epoch")) == here and "loss/total" not in record
+            (record["step"], record.get("epoch")) == here and "loss.total" not in record
             for record in read_metrics(self.run)
         )
 
@@ -326,21 +317,16 @@ class Trainer:
         epoch = self.step // self.schedules.steps_per_epoch
         return_freed_memory()  # that of the steps, which an evaluation cannot use well
         try:
-            numbers = evaluate(self.teacher, self.precision.autocast, stopped)
+            metrics = evaluate(self.teacher, self.precision.autocast, stopped)
         except StopRequestedError:
             self._evaluation_cut = True
             monitor.message(f"epoch {epoch}: the evaluation was stopped; a resumed run repeats it")
             return
-        if numbers:
+        if metrics:
             # Under the last step that is done, so that a resumed run keeps it.
-            monitor.log(step=max(0, self.step - 1), epoch=epoch, **numbers)
-            first = list(numbers.items())[:4]  # a line for a person; all are in the log
-            said = ", ".join(f"{name} {value:.4g}" for name, value in first)
+            monitor.log(*metrics, step=max(0, self.step - 1), epoch=epoch)
+            first = metrics[:4]  # a line for a person; all are in the log
+            said = ", ".join(f"{m.key} {m.value:.4g} {m.unit}".rstrip() for m in first)
             monitor.message(f"epoch {epoch}: {said}")
         return_freed_memory()
         self._pace.restart(self.step, self.loader.waited_seconds)
-
-
-def _mean(parts: Sequence[object], name: str) -> float:
-    """The mean of a number over micro-batches, as a number of the host."""
-    return fmean(float(getattr(part, name)) for part in parts)

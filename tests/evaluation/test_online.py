@@ -21,6 +21,7 @@ from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features, collect, forward
 from attmask.evaluation.features.images import CachedCrops
 from attmask.evaluation.features.readout import CLS
+from attmask.evaluation.metrics.objects import object_metrics
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.online import OnlineEvaluation, crops_held
 from attmask.evaluation.protocols.knn import knn_accuracy
@@ -28,6 +29,7 @@ from attmask.evaluation.protocols.label_free import Quality
 from attmask.evaluation.reporting import progress
 from attmask.hardware import Precision
 from attmask.interrupt import StopRequestedError
+from attmask.metric import values_by_key
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from attmask.monitor import MonitorConfig
 from tests.evaluation.object_reports import objects_of
@@ -78,8 +80,12 @@ def test_its_progress_counts_every_image_once(
     assert counts[-1] == ["128", "128"], "20 queries, 48 in the bank, 20 objects, 20 in two views"
 
 
+def measured(evaluation: OnlineEvaluation, backbone: Backbone) -> dict[str, float]:
+    return values_by_key(evaluation(backbone, nullcontext))
+
+
 def names(numbers: dict[str, float]) -> set[str]:
-    return {name.partition("/")[0] for name in numbers}
+    return {name.partition(".")[0] for name in numbers}
 
 
 def features_of(backbone: Backbone, source: Source) -> Features:
@@ -90,16 +96,17 @@ def features_of(backbone: Backbone, source: Source) -> Features:
 def test_it_measures_what_the_evaluations_measure(scenes: Path, backbone: Backbone) -> None:
     images = open_images(scenes)
     assert images.val is not None
-    numbers = online(images)(backbone, nullcontext)
+    numbers = measured(online(images), backbone)
     bank, queries = (features_of(backbone, source) for source in (images.train, images.val))
     accuracy = knn_accuracy(bank, queries, k=20, classes=10)
-    assert numbers["knn/top1"] == accuracy.top1
-    assert numbers["knn/top5"] == accuracy.top5
+    assert numbers["knn.top1"] == accuracy.top1
+    assert numbers["knn.top5"] == accuracy.top5
     report = objects_of(backbone, images.val, image_size=32, data=DATA)
-    for name, value in report.as_metrics().items():
-        assert numbers[name] == pytest.approx(value, abs=1e-6)
-    assert names(numbers) == {"knn", "object", "quality"}
-    assert list(numbers)[:2] == ["knn/top1", "knn/top5"], "these are shown to a person"
+    for metric in object_metrics(report):
+        tolerance = 1e-4 if metric.unit == "%" else 1e-6
+        assert numbers[metric.key] == pytest.approx(metric.value, abs=tolerance)
+    assert names(numbers) == {"knn", "objects", "label_free"}
+    assert list(numbers)[:2] == ["knn.top1", "knn.top5"], "these are shown to a person"
 
 
 def test_quality_is_what_the_task_measures_on_the_same_images(
@@ -107,17 +114,18 @@ def test_quality_is_what_the_task_measures_on_the_same_images(
 ) -> None:
     images = open_images(scenes)
     assert images.val is not None
-    numbers = online(images)(backbone, nullcontext)
+    numbers = measured(online(images), backbone)
     cpu = torch.device("cpu")
     extractor = FeatureExtractor(
         device=cpu, precision=Precision.choose("fp32", cpu), cache=tmp_path
     )
     model = FrozenModel("tiny", backbone, 32, DATA)
-    found = Quality().measure(model, Shown(images.val), extractor).numbers
-    for name in ("rank", "alignment", "uniformity"):
-        assert numbers[f"quality/{name}"] == pytest.approx(found[name], rel=1e-5)
+    found = Quality().measure(model, Shown(images.val), extractor).values
+    assert {key for key in numbers if key.startswith("label_free.")} == set(found)
+    for key, value in found.items():
+        assert numbers[key] == pytest.approx(value, rel=1e-5)
     bare = Images(everything(images.train.root, images.train.store), replace(images.val))
-    assert online(bare)(backbone, nullcontext)["quality/rank"] == numbers["quality/rank"]
+    assert measured(online(bare), backbone)["label_free.rank"] == numbers["label_free.rank"]
 
 
 def test_images_for_quality_are_evenly_spread_over_those_that_knn_asks_about(
@@ -128,14 +136,14 @@ def test_images_for_quality_are_evenly_spread_over_those_that_knn_asks_about(
     assert half.queries.labels is not None
     assert half.queries.labels[half.probe].tolist() == list(range(10))
     assert [view.pixels.shape for view in half.views] == [(10, 3, 32, 32)] * 2
-    assert "quality/uniformity" in half(backbone, nullcontext)
+    assert "label_free.uniformity" in measured(half, backbone)
     monkeypatch.setattr(module, "ALIGNED_IMAGES", 5)
     fewer = online(images, MonitorConfig(quality_max_images=10))
     for few, ten in zip(fewer.views, half.views, strict=True):
         assert torch.equal(few.pixels, ten.pixels[::2]), "every other of the ten"
-    alone = online(images, MonitorConfig(quality_max_images=1))(backbone, nullcontext)
-    assert alone["quality/rank"] == pytest.approx(1, abs=1e-4)
-    assert "quality/uniformity" not in alone, "it is about pairs"
+    alone = measured(online(images, MonitorConfig(quality_max_images=1)), backbone)
+    assert alone["label_free.rank"] == pytest.approx(1, abs=1e-4)
+    assert "label_free.uniformity" not in alone, "it is about pairs"
 
 
 def test_without_labels_and_val_quality_is_measured_on_images_trained_on(scenes: Path) -> None:
@@ -172,9 +180,9 @@ def test_a_held_out_class_that_train_lacks_is_asked_about_and_never_right(
     kept = images.train.labels != len(images.train.classes) - 1
     few = replace(images.train.subset(np.flatnonzero(kept)), classes=images.train.classes[:-1])
     evaluation = online(Images(few, images.val))
-    found = evaluation(backbone, nullcontext)
+    found = measured(evaluation, backbone)
     assert evaluation.classes == len(images.train.classes)
-    assert 0 <= found["knn/top1"] <= 100
+    assert 0 <= found["knn.top1"] <= 100
 
 
 def test_held_out_images_of_other_classes_alone_are_not_asked_about(scenes: Path) -> None:
@@ -202,7 +210,7 @@ def test_without_val_a_tenth_of_each_class_is_asked_about_and_not_in_the_bank(
     assert len(evaluation.queries) == 10, "one of each class of four or five"
     pixels = {crop.numpy().tobytes() for crop in evaluation.bank.pixels}
     assert all(crop.numpy().tobytes() not in pixels for crop in evaluation.queries.pixels)
-    assert 0 <= evaluation(backbone, nullcontext)["knn/top1"] <= 100
+    assert 0 <= measured(evaluation, backbone)["knn.top1"] <= 100
 
 
 def test_without_labels_there_is_no_knn_and_without_masks_no_object(
@@ -210,13 +218,13 @@ def test_without_labels_there_is_no_knn_and_without_masks_no_object(
 ) -> None:
     train = open_images(scenes).train
     unlabelled = Images(everything(train.root, train.store))
-    assert names(online(unlabelled)(backbone, nullcontext)) == {"object", "quality"}
+    assert names(measured(online(unlabelled), backbone)) == {"objects", "label_free"}
     assert online(unlabelled).rivals() == {}
     shutil.copytree(scenes / "train", tmp_path / "elsewhere")
     apart = open_images(tmp_path / "elsewhere")
-    assert names(online(apart)(backbone, nullcontext)) == {"knn", "quality"}
+    assert names(measured(online(apart), backbone)) == {"knn", "label_free"}
     bare = Images(everything(apart.train.root, apart.train.store))
-    assert names(online(bare)(backbone, nullcontext)) == {"quality"}
+    assert names(measured(online(bare), backbone)) == {"label_free"}
 
 
 def test_one_class_or_one_image_a_class_is_nothing_to_ask_about(
@@ -224,9 +232,9 @@ def test_one_class_or_one_image_a_class_is_nothing_to_ask_about(
 ) -> None:
     train = open_images(scenes).train
     single = train.first_per_class(1)
-    assert names(online(Images(single))(backbone, nullcontext)) == {"object", "quality"}
+    assert names(measured(online(Images(single)), backbone)) == {"objects", "label_free"}
     alone = replace(train, labels=np.zeros(len(train), dtype=np.int64), classes=("all",))
-    assert names(online(Images(alone))(backbone, nullcontext)) == {"object", "quality"}
+    assert names(measured(online(Images(alone)), backbone)) == {"objects", "label_free"}
 
 
 def test_limits_and_the_first_of_each_class_are_kept_to(scenes: Path, backbone: Backbone) -> None:
@@ -234,8 +242,8 @@ def test_limits_and_the_first_of_each_class_are_kept_to(scenes: Path, backbone: 
     limited = online(images, MonitorConfig(knn_max_bank_images=20, knn_max_query_images=10))
     assert limited.bank is not None
     assert (len(limited.bank), len(limited.queries)) == (20, 10)
-    numbers = limited(backbone, nullcontext)
-    assert numbers["object/images"] == 10
+    numbers = measured(limited, backbone)
+    assert numbers["objects.images"] == 10
     few = OnlineEvaluation(images, DataConfig(per_class=2), MONITOR, image_size=32)
     assert few.bank is not None
     assert (len(few.bank), len(few.queries)) == (20, 20)
@@ -256,8 +264,8 @@ def test_measuring_changes_nothing_about_the_network_or_the_random_state(
     evaluation = online(open_images(scenes))
     backbone.train()
     state = torch.get_rng_state()
-    first = evaluation(backbone, nullcontext)
-    assert evaluation(backbone, nullcontext) == first
+    first = measured(evaluation, backbone)
+    assert measured(evaluation, backbone) == first
     assert backbone.training
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -278,15 +286,15 @@ def test_a_file_that_cannot_be_read_is_left_out_and_named(
     assert torch.equal(crops.labels, whole.labels[crops.indices])
     (line,) = caplog.messages
     assert f"1 of 48 images of {source.root} cannot be read, the first is {source.place(7)}" in line
-    assert 0 <= online(Images(source))(backbone, nullcontext)["knn/top1"] <= 100
+    assert 0 <= measured(online(Images(source)), backbone)["knn.top1"] <= 100
 
 
 def test_top_5_is_logged_only_where_five_images_vote(scenes: Path, backbone: Backbone) -> None:
     images = open_images(scenes)
     four = MONITOR.model_copy(update={"knn_k": 4})
-    assert "knn/top5" not in online(images, four)(backbone, nullcontext)
+    assert "knn.top5" not in measured(online(images, four), backbone)
     five = MONITOR.model_copy(update={"knn_k": 5})
-    assert "knn/top5" in online(images, five)(backbone, nullcontext)
+    assert "knn.top5" in measured(online(images, five), backbone)
 
 
 @pytest.mark.parametrize("labelled", [True, False])

@@ -15,6 +15,7 @@ from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.reporting.table import render
 from attmask.evaluation.run import UnfinishedError, measure, measure_all
 from attmask.evaluation.task import Measures, Task
+from attmask.metric import Metric
 from attmask.settings import Config, setting
 from tests.evaluation.models import extractor_in, tiny_model
 
@@ -27,7 +28,8 @@ class MeanLength(Config):
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
         found = extractor.features(model, data.test, CenterCrop(model.image_size))
         length = float(found.vectors.norm(dim=1).mean())
-        return Measures({"length": self.factor * length}, notes=("said",), details={"a": [1]})
+        metric = Metric("length.length", self.factor * length, "", None)
+        return Measures((metric,), notes=("said",), details={"a": [1]})
 
 
 LENGTH = Task("length", MeanLength(factor=2.0), Labelled(per_class=3), 7, "how long")
@@ -37,7 +39,7 @@ def test_a_card_holds_the_number_and_how_it_came_about(scenes: Path, tmp_path: P
     model, extractor = tiny_model(), extractor_in(tmp_path)
     data = LENGTH.dataset.open(scenes)
     card = measure(LENGTH, model, data, scenes, extractor)
-    assert card.numbers["length"] > 0
+    assert card.values["length.length"] > 0
     assert (card.task, card.version, card.checkpoint) == ("length", 7, "tiny")
     assert card.protocol == {"kind": "MeanLength", "factor": 2.0}
     assert card.dataset == {
@@ -80,7 +82,7 @@ def test_several_networks_give_a_card_each_and_the_same_one_replaces_its_own(
     pairs = [(model, extractor_in(tmp_path)) for model in models]
     cards = measure_all([LENGTH], pairs, {"length": scenes})
     assert [card.checkpoint for card in cards] == ["net 0", "net 1", "net 0"]
-    assert cards[0].numbers == cards[2].numbers != cards[1].numbers
+    assert cards[0].values == cards[2].values != cards[1].values
     assert len(list((tmp_path / "run" / "evaluations").iterdir())) == 2
     other_seed = replace(extractor_in(tmp_path), seed=1)
     measure_all([LENGTH], [(models[0], other_seed)], {"length": scenes})
@@ -113,7 +115,7 @@ def test_a_run_that_cannot_be_written_to_loses_no_number(
     (tmp_path / "run").write_text("a file")
     model = tiny_model(folder=tmp_path / "run")
     (card,) = measure_all([LENGTH], [(model, extractor_in(tmp_path))], {"length": scenes})
-    assert card.numbers
+    assert card.values
     assert "cannot write" in caplog.text
 
 
@@ -215,12 +217,12 @@ def test_a_card_says_what_the_network_is_and_what_it_was_shown(
         "std": list(model.data.std),
     }
     old = {name: value for name, value in card.to_dict().items() if name != "network"}
-    assert Card(**old).network == {}, "cards from before this field open"
-    text = render([card, replace(Card(**old), checkpoint="old")], width=200)
+    assert Card.from_dict(old).network == {}, "cards from before this field open"
+    text = render([card, replace(Card.from_dict(old), checkpoint="old")], width=200)
     first = text.splitlines()[0]
     assert first == (
         "tiny: teacher, step 12 (epoch 2), 2 blocks of width 24, 2 heads, patch 8, "
         "positions by size, mean 0.485 0.456 0.406, std 0.229 0.224 0.225"
     )
     assert "knn (version 1; train 48, val 20; 40 pixels)" in text
-    assert "top-1 (k = 20)" in text
+    assert "top-1 accuracy (k = 20)" in text

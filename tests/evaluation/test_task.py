@@ -4,7 +4,8 @@ import pytest
 
 from attmask.evaluation.catalog import TASKS
 from attmask.evaluation.datasets.labelled import Labelled
-from attmask.evaluation.task import Data, DataSet, Measures, Procedure, Task
+from attmask.evaluation.task import Data, DataSet, Drawing, Measures, Procedure, Task
+from attmask.metric import Metric
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
@@ -20,6 +21,17 @@ def test_an_opened_data_set_names_its_sources(scenes: Path) -> None:
     assert not isinstance(object(), Data)
 
 
-def test_measures_are_numbers_and_need_nothing_else() -> None:
-    measures = Measures({"top-1": 50.0})
+def test_measures_are_metrics_and_need_nothing_else() -> None:
+    measures = Measures((Metric("a.top1", 50.0, "%", True),))
+    assert measures.values == {"a.top1": 50.0}
     assert (measures.notes, measures.details, measures.files) == ((), {}, ())
+
+
+def test_a_protocol_cannot_report_two_numbers_under_one_key() -> None:
+    metric = Metric("a.top1", 50.0, "%", True)
+    with pytest.raises(ValueError, match=r"two metrics have the key a\.top1"):
+        Measures((metric, metric))
+
+
+def test_of_the_catalog_only_occlusion_draws_its_cards() -> None:
+    assert [task.name for task in TASKS if isinstance(task.protocol, Drawing)] == ["occlusion"]

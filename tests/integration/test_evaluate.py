@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from attmask.api import evaluate, pretrain
 from attmask.cli import main
 from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.loading import load_model
+from attmask.evaluation.reporting.card import read_cards
 from tests.evaluation.object_reports import objects_of
 from tests.runs import SHORT, environment
 
@@ -54,8 +56,8 @@ def test_two_networks_by_several_tasks_are_one_table_in_every_format(
     assert len(cards) == 12
     assert {card["checkpoint"] for card in cards} == {"run", "run@untrained"}
     assert len({card["hashes"]["network"] for card in cards}) == 2
-    assert outs[1].read_text().startswith("| task | number | run | run@untrained |")
-    assert outs[2].read_text().splitlines()[1].startswith("knn,top-1,")
+    assert outs[1].read_text().startswith("| task | metric | key | unit | run | run@untrained |")
+    assert outs[2].read_text().splitlines()[1].startswith("knn,top-1 accuracy (k = 20),knn.top1,%,")
     assert outs[3].read_text().startswith(r"\begin{tabular}")
     assert len(list((run / "evaluations").glob("*.json"))) == 12
     assert any((run / "features").iterdir())
@@ -76,7 +78,7 @@ def test_files_are_written_before_anything_is_printed(
     process.stdout.close()  # nobody reads what it prints
     _, err = process.communicate(timeout=120)
     assert b"Traceback" not in err
-    assert file.read_text().startswith("| task | number | run |")
+    assert file.read_text().startswith("| task | metric | key | unit | run |")
 
 
 def test_the_function_gives_what_the_command_prints(
@@ -86,7 +88,7 @@ def test_the_function_gives_what_the_command_prints(
     status, out, _ = said(capsys, *words, "knn.ks=[3,5]")
     (card,) = evaluate(run, "knn", data=scenes, overrides=["ks=[3,5]"], workers=0)
     assert status == 0
-    assert json.loads(out)[0]["numbers"] == card.numbers
+    assert json.loads(out)[0]["metrics"] == [asdict(metric) for metric in card.metrics]
     assert card.protocol["ks"] == [3, 5]
 
 
@@ -114,11 +116,11 @@ def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: 
     spoken = [worker.communicate(timeout=120) for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], spoken
     assert spoken[1][0] == ""
-    two = json.loads((tmp_path / "two.json").read_text())
+    two = read_cards(tmp_path / "two.json")
     one = evaluate(run, ["knn", "linear-cached"], data=scenes, overrides=["epochs=2"], workers=0)
     for ours, theirs in zip(one, two, strict=True):
-        assert theirs["processes"] == 2
-        assert theirs["numbers"] == pytest.approx(dict(ours.numbers), abs=1e-4)
+        assert theirs.processes == 2
+        assert theirs.values == pytest.approx(ours.values, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +229,7 @@ def test_a_task_that_fails_does_not_hide_the_results_of_the_others(
     assert lines[0].startswith(
         "attmask: knn on broken.safetensors failed: broken.safetensors gives"
     )
-    assert "top-1 (k = 20)" in out
+    assert "top-1 accuracy (k = 20)" in out
     assert "good.safetensors: file, 1 blocks of width 192, 3 heads, patch 16" in out
     (card,) = json.loads((tmp_path / "cards.json").read_text())
     assert card["checkpoint"] == "good.safetensors"
@@ -256,6 +258,16 @@ def test_any_checkpoint_can_say_what_is_hidden(run: Path, scenes: Path) -> None:
     assert len(set(found.values())) == 3
 
 
+def test_the_picture_of_a_task_shows_all_checkpoints(
+    run: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("occlusion", "knn", "--data", scenes, "--workers", "0", "--out", tmp_path / "both.png")
+    quick = (f"reference={run}", "ratios=[0,0.5]", "occlusion.epochs=1")
+    status, _, err = said(capsys, "evaluate", run, f"{run}@untrained", *words, *quick)
+    assert status == 0, err
+    assert (tmp_path / "both.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_objects_are_measured_on_any_checkpoint(
     run: Path, scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,8 +275,8 @@ def test_objects_are_measured_on_any_checkpoint(
     status, out, _ = said(capsys, "evaluate", run, f"{run}@untrained", *words, "objects.ratio=0.4")
     assert status == 0
     assert "attention on the object" in out
-    trained, untrained = json.loads((tmp_path / "cards.json").read_text())
-    assert trained["numbers"] != untrained["numbers"]
+    trained, untrained = read_cards(tmp_path / "cards.json")
+    assert trained.values != untrained.values
     model = load_model(run)
     expected = objects_of(
         model.backbone,
@@ -273,11 +285,11 @@ def test_objects_are_measured_on_any_checkpoint(
         data=model.data,
         ratio=0.4,
     )
-    numbers = trained["numbers"]
-    assert numbers["attention on the object"] == pytest.approx(100 * expected.attention_on_object)
-    assert numbers["attention / area"] == pytest.approx(expected.lift)
+    found = trained.values
+    assert found["objects.attention"] == pytest.approx(100 * expected.attention_on_object)
+    assert found["objects.lift"] == pytest.approx(expected.lift)
     for name, share in expected.object_hidden.items():
-        assert numbers[f"object hidden by {name}"] == pytest.approx(100 * share)
+        assert found[f"objects.hidden_{name}"] == pytest.approx(100 * share)
     (card,) = evaluate(run, "objects", data=scenes, overrides=["max_images=3"], workers=0)
     assert card.images == {"images": 3}
     status, out, err = said(capsys, "evaluate", run, "objects", "--data", tmp_path / "nowhere")

@@ -43,7 +43,7 @@ def test_a_protocol_of_ones_own_is_measured_like_any_other(run: Path, scenes: Pa
     assert isinstance(protocol, type)
     task = Task("nearest-mean", protocol(), Labelled(), 1, "the nearest mean")
     (card,) = attmask.evaluate(run, task, data=scenes, workers=0)
-    assert 0 <= card.numbers["top-1"] <= 100
+    assert 0 <= card.values["nearest_mean.top1"] <= 100
 
 
 def test_a_strategy_of_ones_own_makes_masks() -> None:

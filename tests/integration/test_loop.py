@@ -19,6 +19,7 @@ from attmask.data.batch import Batch
 from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.interrupt import stopping
+from attmask.metric import Metric
 from attmask.models.backbone import Backbone
 from attmask.monitor import Pace, read_metrics
 from attmask.recipe import load_recipe
@@ -42,11 +43,11 @@ class Watch:
 
     def __call__(
         self, backbone: Backbone, autocast: Autocast, stopped: Callable[[], bool]
-    ) -> dict[str, float]:
+    ) -> tuple[Metric, ...]:
         if len(self.seen) == self.interrupt_at:
             os.kill(os.getpid(), signal.SIGINT)
         self.seen.append(backbone)
-        return {"watch/mask_token": float(backbone.mask_token.detach().sum())}
+        return (Metric("watch.mask_token", backbone.mask_token.detach().sum().item(), "", None),)
 
 
 class Batches(Watch):
@@ -54,7 +55,7 @@ class Batches(Watch):
 
     def __call__(
         self, backbone: Backbone, autocast: Autocast, stopped: Callable[[], bool]
-    ) -> dict[str, float]:
+    ) -> tuple[Metric, ...]:
         count = stopping(lambda _: None, stopped)
         for batch in range(5):
             if batch == 2 and len(self.seen) == self.interrupt_at:
@@ -66,14 +67,14 @@ class Batches(Watch):
 def records(run: Path) -> list[dict[str, float]]:
     """What was logged, without what depends on the machine."""
     return [
-        {k: v for k, v in record.items() if not k.startswith("speed/")}
+        {k: v for k, v in record.items() if not k.startswith("speed.")}
         for record in read_metrics(run)
     ]
 
 
 def losses(run: Path) -> list[float]:
     """The loss of every step."""
-    return [record["loss/total"] for record in records(run) if "loss/total" in record]
+    return [record["loss.total"] for record in records(run) if "loss.total" in record]
 
 
 def interrupt_after(made: Trainer, step: int) -> None:
@@ -94,9 +95,9 @@ def test_evaluations_read_the_teachers_backbone_before_training_and_after_each_e
     made, watch = trainer(scenes, tmp_path / "run"), Watch()
     assert made.train(watch) == Outcome(tmp_path / "run", 12, 12)
     assert watch.seen == [made.distiller.teacher.backbone] * 3
-    evaluated = [r for r in records(tmp_path / "run") if "watch/mask_token" in r]
+    evaluated = [r for r in records(tmp_path / "run") if "watch.mask_token" in r]
     assert [(r["step"], r["epoch"]) for r in evaluated] == [(0, 0), (5, 1), (11, 2)]
-    assert len({r["watch/mask_token"] for r in evaluated}) == 3, "it has changed in between"
+    assert len({r["watch.mask_token"] for r in evaluated}) == 3, "it has changed in between"
 
 
 @pytest.mark.parametrize(("every", "epochs"), [(0, []), (2, [0, 2, 3]), (5, [0, 3])])
@@ -111,7 +112,7 @@ def test_epochs_between_evaluations_are_left_out_but_the_last_is_measured(
         "train.batch_size=48",
     )
     made.train(Watch())
-    assert [r["epoch"] for r in records(tmp_path) if "watch/mask_token" in r] == epochs
+    assert [r["epoch"] for r in records(tmp_path) if "watch.mask_token" in r] == epochs
 
 
 @pytest.fixture(scope="module")
@@ -147,6 +148,36 @@ def test_a_run_interrupted_while_it_evaluates_keeps_the_numbers_and_asks_no_more
     assert records(tmp_path) == records(undisturbed)
 
 
+OLD_STEP = """{"step": %d, "epoch": 0.0, "loss/total": 5.25, "loss/cls": 3.0, "loss/patch": 2.25, \
+"health/hidden": 0.125, "schedule/lr": 0.0005, "speed/waiting_share": 0.25, "data/unreadable": 0.0}
+"""
+OLD_EVALUATION = """{"step": 5, "epoch": 1.0, "knn/top1": 31.5, "object/attention": 0.375, \
+"quality/rank": 11.5}
+"""
+
+
+def test_a_run_of_an_earlier_version_resumes_with_its_log_in_todays_keys(
+    scenes: Path, tmp_path: Path
+) -> None:
+    trainer(scenes, tmp_path).train(Watch(interrupt_at=1))
+    old = OLD_STEP % 4 + OLD_STEP % 5 + OLD_EVALUATION
+    (tmp_path / "metrics.jsonl").write_text(old)
+    again, watch = trainer(scenes, tmp_path), Watch()
+    assert not again.evaluation_missing(), "it is in the log under its old keys"
+    assert again.train(watch).finished
+    assert len(watch.seen) == 1, "only the evaluation after the last epoch was due"
+    first, _, evaluation, *_ = read_metrics(tmp_path)
+    assert (first["loss.total"], first["health.hidden"], first["speed.waiting"]) == (5.25, 12.5, 25)
+    assert evaluation == {
+        "step": 5,
+        "epoch": 1,
+        "knn.top1": 31.5,
+        "objects.attention": 37.5,
+        "label_free.rank": 11.5,
+    }
+    assert "/" not in (tmp_path / "metrics.jsonl").read_text(), "the file is rewritten on resuming"
+
+
 @pytest.mark.parametrize("evaluation", [0, 1, 2])
 def test_an_evaluation_stops_between_batches_and_the_resumed_run_repeats_it(
     scenes: Path, tmp_path: Path, undisturbed: Path, evaluation: int
@@ -154,7 +185,7 @@ def test_an_evaluation_stops_between_batches_and_the_resumed_run_repeats_it(
     outcome = trainer(scenes, tmp_path).train(Batches(interrupt_at=evaluation))
     assert outcome == Outcome(tmp_path, 6 * evaluation, 12, evaluated=False)
     assert not outcome.finished
-    measured = [r["epoch"] for r in records(tmp_path) if "watch/mask_token" in r]
+    measured = [r["epoch"] for r in records(tmp_path) if "watch.mask_token" in r]
     assert measured == list(range(evaluation)), "the one that was cut is not in the log"
     again = trainer(scenes, tmp_path)
     assert again.evaluation_missing()
@@ -170,10 +201,10 @@ def test_the_checkpoint_of_an_epoch_is_written_before_its_evaluation(
 
     def look(
         backbone: Backbone, autocast: Autocast, stopped: Callable[[], bool]
-    ) -> dict[str, float]:
+    ) -> tuple[Metric, ...]:
         found = checkpoint.newest(tmp_path / "checkpoints")
         saved.append(0 if found is None else checkpoint.load(found).step)
-        return {}
+        return ()
 
     trainer(scenes, tmp_path).train(look)
     assert saved == [0, 6, 12]

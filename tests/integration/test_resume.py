@@ -35,7 +35,7 @@ def wait_for_steps(process: subprocess.Popen[str] | Forked, run: Path, steps: in
 def logged(run: Path) -> list[dict[str, float]]:
     """All records, without what depends on the machine."""
     return [
-        {name: value for name, value in record.items() if not name.startswith("speed/")}
+        {name: value for name, value in record.items() if not name.startswith("speed.")}
         for record in read_metrics(run)
     ]
 
@@ -52,7 +52,7 @@ def assert_same_run(run: Path, wanted: Path) -> None:
     assert ours.step == STEPS
     assert same_tensors(ours, last_checkpoint(wanted))
     assert logged(run) == logged(wanted)
-    steps = [record["step"] for record in logged(run) if "loss/total" in record]
+    steps = [record["step"] for record in logged(run) if "loss.total" in record]
     assert steps == list(range(STEPS)), "every step once"
 
 
@@ -123,7 +123,7 @@ def test_a_worker_killed_for_memory_is_one_line_and_the_last_step_is_saved(
     assert line.startswith("attmask: a worker process was ended by signal Killed")
     assert "most likely ran out of memory: use fewer train.workers (2 now)" in line
     reached = last_checkpoint(run).step
-    assert reached == sum("loss/total" in record for record in logged(run)), "no step is lost"
+    assert reached == sum("loss.total" in record for record in logged(run)), "no step is lost"
     assert main(command(scenes, run)) == 0
     assert_same_run(run, undisturbed)
 
@@ -142,9 +142,9 @@ def test_a_stop_in_an_evaluation_comes_soon_and_the_resumed_run_measures_once(
     status, said = process.finish()
     assert (status, "Traceback" in said) == (130, False), said
     assert last_checkpoint(run).step == 30
-    assert [r["epoch"] for r in logged(run) if "knn/top1" in r] == [0], "not the one of epoch 5"
+    assert [r["epoch"] for r in logged(run) if "knn.top1" in r] == [0], "not the one of epoch 5"
     assert main(command(scenes, run)) == 0
-    assert [r["epoch"] for r in logged(run) if "knn/top1" in r] == [0, 5, 10]
+    assert [r["epoch"] for r in logged(run) if "knn.top1" in r] == [0, 5, 10]
     assert same_tensors(last_checkpoint(run), last_checkpoint(undisturbed))
 
 

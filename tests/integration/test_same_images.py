@@ -67,9 +67,9 @@ def as_tar(folder: Path, out: Path) -> Path:
 def curve(data: Path, run: Path) -> list[tuple[float, float]]:
     attmask.pretrain(data, recipe="tiny", out=run, overrides=QUICK)
     return [
-        (record["loss/cls"], record["loss/patch"])
+        (record["loss.cls"], record["loss.patch"])
         for record in read_metrics(run)
-        if "loss/cls" in record
+        if "loss.cls" in record
     ]
 
 

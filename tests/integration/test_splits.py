@@ -155,7 +155,7 @@ def test_a_class_that_only_the_test_images_have_stops_nothing(
     assert [card["images"]["test"] for card in cards] == [30, 30, 30]
     assert "1 of 10 tested classes have no image to learn from: airplane" in knn["notes"]
     assert any("an image to learn from: 1 classes, first airplane" in n for n in linear["notes"])
-    assert knn["numbers"]["top-1"] <= 90
+    assert knn["metrics"][0]["value"] <= 90
 
 
 def test_what_is_passed_over_is_said_by_pretrain_and_inspect(

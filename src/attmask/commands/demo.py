@@ -42,17 +42,18 @@ def run(parsed: argparse.Namespace) -> int:
         return INTERRUPTED
     report = demo.report()
     print("\nk-NN accuracy on held-out images, per cent")
-    rows = {**report.rivals, "untrained network": report.untrained, "trained": report.trained}
+    before, after = report.before, report.after
+    untrained, trained = before["knn.top1"], after["knn.top1"]
+    rows = {**report.rivals, "untrained network": untrained, "trained": trained}
     for name, accuracy in rows.items():
         print(f"  {name:<20}{accuracy:6.1f}  {'█' * round(accuracy / 2)}")
-    print(f"  {'gain':<20}{report.trained - report.untrained:+6.1f}")
-    before, after = report.objects_before, report.objects_after
-    print(f"\nThe object covers {after['area']:.0%} of an image")
-    shares = f"{before['attention']:.0%} untrained, {after['attention']:.0%} trained"
-    print(f"  attention on it: {shares}")
+    print(f"  {'gain':<20}{trained - untrained:+6.1f}")
+    print(f"\nThe object covers {after['objects.area']:.0f} % of an image")
+    on_it = [f"{record['objects.attention']:.0f} %" for record in (before, after)]
+    print(f"  attention on it: {on_it[0]} untrained, {on_it[1]} trained")
     print("  hidden by a mask of 30 % of the patches, after training:")
     for name in ("high", "hint", "block", "random", "low"):
-        print(f"    {name:<10}{after[f'hidden_{name}']:6.1%} of the object")
+        print(f"    {name:<10}{after[f'objects.hidden_{name}']:5.1f} % of the object")
     print(f"\nImages      {report.images}")
     print(f"Run         {report.run} (config, metrics, checkpoints, tensorboard)")
     print(f"Pictures    {', '.join(str(picture) for picture in report.pictures)}")

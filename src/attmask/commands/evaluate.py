@@ -40,8 +40,8 @@ def add(commands: Commands) -> None:
         type=Path,
         action="append",
         default=[],
-        help="also write the cards (.json), the table (.md, .csv, .tex) or the occlusion curves "
-        "(.png); may be repeated",
+        help="also write the cards (.json), the table (.md, .csv, .tex) or the plot that a task "
+        "draws of all checkpoints (.png); may be repeated",
     )
     parser.add_argument(
         "--cache", metavar="DIR", type=Path, help="feature cache (default: RUN/features)"
@@ -80,9 +80,9 @@ def run(parsed: argparse.Namespace) -> int:
     """Run the command and print its results."""
     from attmask import distributed
     from attmask.api import evaluate
-    from attmask.evaluation.catalog import split_words
-    from attmask.evaluation.protocols.occlusion import draw_cards
+    from attmask.evaluation.catalog import TASKS, find_tasks, split_words
     from attmask.evaluation.reporting.card import write_cards, write_text
+    from attmask.evaluation.reporting.draw import check_drawable, draw_cards
     from attmask.evaluation.reporting.table import FORMATS, compare, render
     from attmask.evaluation.run import UnfinishedError
 
@@ -92,8 +92,8 @@ def run(parsed: argparse.Namespace) -> int:
         if file.suffix not in (".json", ".png", *FORMATS):
             known = ", ".join((".json", ".png", *FORMATS))
             raise UserError(f"--out {file} has an unknown extension; use {known}")
-        if file.suffix == ".png" and "occlusion" not in tasks:
-            raise UserError(f"{file} would show accuracy against ratio; add the task occlusion")
+        if file.suffix == ".png":
+            check_drawable(find_tasks(tasks), TASKS, file)
         if file.is_dir() or (file.parent.exists() and not os.access(file.parent, os.W_OK)):
             raise UserError(f"cannot write {file}; choose another --out")
     failures: list[str] = []
@@ -117,10 +117,10 @@ def run(parsed: argparse.Namespace) -> int:
     for file in parsed.out:  # before printing, so that the files exist even if the terminal is gone
         if file.suffix == ".json":
             write_cards(cards, file)
-        elif file.suffix != ".png":
+        elif file.suffix == ".png":
+            draw_cards(find_tasks(tasks), cards, file)
+        else:
             write_text(file, FORMATS[file.suffix](compare(cards)))
-        elif any(card.task == "occlusion" for card in cards):
-            draw_cards(cards, file)
     if parsed.json:
         print(json.dumps([card.to_dict() for card in cards], indent=2))
     else:

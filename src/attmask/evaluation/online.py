@@ -16,17 +16,19 @@ from attmask.evaluation.features.forward import Autocast, Count, Features, colle
 from attmask.evaluation.features.images import CachedCrops, ImageReader
 from attmask.evaluation.features.readout import CLS, AttentionMaps
 from attmask.evaluation.metrics.baselines import colour_features, pixel_features
-from attmask.evaluation.metrics.geometry import alignment, effective_rank, uniformity
+from attmask.evaluation.metrics.geometry import alignment
 from attmask.evaluation.metrics.objects import (
     ObjectMasks,
     ObjectRegions,
     measure_objects,
+    object_metrics,
     object_report,
 )
-from attmask.evaluation.protocols.knn import knn_accuracy, reported
-from attmask.evaluation.protocols.label_free import LEAST_AREA
+from attmask.evaluation.protocols.knn import accuracy_metrics, knn_accuracy
+from attmask.evaluation.protocols.label_free import LEAST_AREA, measures_of_features
 from attmask.evaluation.reporting.progress import counting
 from attmask.interrupt import stopping
+from attmask.metric import Metric
 from attmask.models.backbone import Backbone
 from attmask.monitor import MonitorConfig
 
@@ -79,9 +81,9 @@ class OnlineEvaluation:
         backbone: Backbone,
         autocast: Autocast,
         stopped: Callable[[], bool] = lambda: False,
-    ) -> dict[str, float]:
-        """Numbers to log: k-NN accuracy in per cent, shares of attention and of hidden objects,
-        rank, alignment and uniformity of the features.
+    ) -> tuple[Metric, ...]:
+        """Metrics to log, as in the cards: k-NN accuracy, attention on objects and how much of
+        them masks hide, rank, alignment and uniformity of the features.
 
         Raises StopRequestedError between two batches once `stopped` says so.
         """
@@ -90,8 +92,8 @@ class OnlineEvaluation:
             queries = self._features(backbone, self.queries, autocast, count)
             return (
                 self._knn(backbone, queries, autocast, count)
-                | self._objects(backbone, autocast, count)
-                | self._quality(backbone, queries.vectors[self.probe], autocast, count)
+                + self._objects(backbone, autocast, count)
+                + self._quality(backbone, queries.vectors[self.probe], autocast, count)
             )
 
     def _images_to_read(self) -> int:
@@ -121,37 +123,31 @@ class OnlineEvaluation:
 
     def _knn(
         self, backbone: Backbone, queries: Features, autocast: Autocast, count: Count
-    ) -> dict[str, float]:
+    ) -> tuple[Metric, ...]:
         if self.bank is None:
-            return {}
+            return ()
         bank = self._features(backbone, self.bank, autocast, count)
         accuracy = knn_accuracy(bank, queries, k=self.k, classes=self.classes)
-        return {f"knn/{name}": value for name, value in reported(accuracy, self.k).items()}
+        return accuracy_metrics(accuracy, self.k)
 
-    def _objects(self, backbone: Backbone, autocast: Autocast, count: Count) -> dict[str, float]:
+    def _objects(self, backbone: Backbone, autocast: Autocast, count: Count) -> tuple[Metric, ...]:
         if not self.masked:
-            return {}
+            return ()
         regions = ObjectRegions(self.masks, self.image_size)
         reader = ImageReader(self.objects, CenterCrop(self.image_size), self.data, regions)
         crops = reader.batches(self.masked, batch_size=64, workers=self.workers)
         batches = forward(backbone, crops, AttentionMaps(), self.data, autocast=autocast)
         ratio = 0.3
         measured = measure_objects(batches, backbone.patch_size, ratio=ratio, count=count)
-        return object_report(measured, self.objects, ratio).as_metrics()
+        return object_metrics(object_report(measured, self.objects, ratio))
 
     def _quality(
         self, backbone: Backbone, plain: Float[Tensor, "M D"], autocast: Autocast, count: Count
-    ) -> dict[str, float]:
+    ) -> tuple[Metric, ...]:
         first, second = (
             self._features(backbone, view, autocast, count).vectors for view in self.views
         )
-        numbers = {
-            "quality/rank": effective_rank(plain),
-            "quality/alignment": alignment(first, second),
-        }
-        if len(plain) > 1:
-            numbers["quality/uniformity"] = uniformity(plain)
-        return numbers
+        return measures_of_features(plain, alignment(first, second)).metrics
 
     def _with_masks(self, most: int) -> list[int]:
         """The images with a mask that are measured, as many of each class as can be."""

@@ -42,7 +42,7 @@ def measure(
         checkpoint=model.name,
         task=task.name,
         version=task.version,
-        numbers={name: float(value) for name, value in measures.numbers.items()},
+        metrics=list(measures.metrics),
         notes=list(measures.notes),
         details=dict(measures.details),
         files=[str(file) for file in measures.files],

@@ -6,7 +6,7 @@ A protocol measures, a data set opens what lies on disk; both are configs, so th
 of a task is in its card and can be changed by `key=value`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
@@ -14,18 +14,28 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 from attmask.data.source import Source
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.reporting.card import Card
+from attmask.metric import Metric, check_unique, values_by_key
 
 
 @dataclass(frozen=True)
 class Measures:
-    """What a protocol found: numbers by name, the headline first, and what must be said."""
+    """What a protocol found: its metrics, the headline first, and what must be said."""
 
-    numbers: Mapping[str, float]
+    metrics: tuple[Metric, ...]
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     """More than a table can hold, as JSON: a curve, numbers by class."""
     files: tuple[Path, ...] = ()
     """What was drawn."""
+
+    def __post_init__(self) -> None:
+        check_unique(self.metrics)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The numbers by the keys of their metrics."""
+        return values_by_key(self.metrics)
 
 
 @runtime_checkable
@@ -80,6 +90,14 @@ class Sizing(Protocol):
 
     def shown_size(self, model: FrozenModel) -> int | None:
         """The side of the images that the network is shown, in pixels; None where it varies."""
+
+
+@runtime_checkable
+class Drawing(Protocol):
+    """A procedure that can draw what it found for several networks."""
+
+    def draw(self, cards: Sequence[Card], file: Path) -> None:
+        """Write one picture of its cards as a PNG."""
 
 
 def shown_size(procedure: object, model: FrozenModel) -> int | None:

@@ -25,9 +25,11 @@ from attmask.evaluation.metrics.objects import (
     attention_on_object,
     object_area,
     object_hidden,
+    object_metrics,
     patch_coverage,
     strategy_masks,
 )
+from attmask.metric import values_by_key
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from tests import real_data
 from tests.evaluation.object_reports import objects_of
@@ -215,9 +217,9 @@ def test_images_that_cannot_be_read_are_left_out(backbone: Backbone, tmp_path: P
 def test_the_report_does_not_depend_on_batches_or_workers(
     backbone: Backbone, scenes: Source
 ) -> None:
-    whole = measure(backbone, scenes).as_metrics()
-    assert measure(backbone, scenes, batch_size=5).as_metrics() == pytest.approx(whole, rel=1e-5)
-    assert measure(backbone, scenes, workers=1).as_metrics() == pytest.approx(whole, rel=1e-5)
+    whole = values_by_key(object_metrics(measure(backbone, scenes)))
+    for other in (measure(backbone, scenes, batch_size=5), measure(backbone, scenes, workers=1)):
+        assert values_by_key(object_metrics(other)) == pytest.approx(whole, rel=1e-5)
 
 
 def test_the_report_agrees_with_the_images_measured_one_by_one(
@@ -232,12 +234,18 @@ def test_the_report_agrees_with_the_images_measured_one_by_one(
     assert report.lift == report.attention_on_object / report.object_area
 
 
-def test_metrics_are_flat_numbers(backbone: Backbone, scenes: Source) -> None:
-    metrics = measure(backbone, scenes, max_images=10).as_metrics()
-    assert metrics["object/images"] == 10
-    assert {"object/attention", "object/area", "object/lift"} < set(metrics)
-    assert {f"object/hidden_{s}" for s in ("high", "hint", "low", "random", "block")} < set(metrics)
-    assert all(isinstance(value, float) for value in metrics.values())
+def test_shares_are_reported_in_per_cent(backbone: Backbone, scenes: Source) -> None:
+    report = measure(backbone, scenes, max_images=10)
+    metrics = {metric.key: metric for metric in object_metrics(report)}
+    assert (metrics["objects.images"].value, metrics["objects.images"].unit) == (10, "images")
+    assert metrics["objects.attention"].value == 100 * report.attention_on_object
+    assert metrics["objects.attention"].higher_is_better
+    assert metrics["objects.lift"].value == report.lift
+    for name in ("high", "hint", "low", "random", "block"):
+        assert metrics[f"objects.hidden_{name}"].value == 100 * report.object_hidden[name]
+        assert metrics[f"objects.patches_{name}"].value == 100 * report.patches_hidden[name]
+    shares = [m for key, m in metrics.items() if key not in ("objects.images", "objects.lift")]
+    assert {metric.unit for metric in shares} == {"%"}
 
 
 @real_data.needs("pets160")

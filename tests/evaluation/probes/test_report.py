@@ -31,6 +31,7 @@ def told(curve: Curve, rates: tuple[float, ...], split: Split) -> Measures:
         ("first",),
         JUDGE,
         Path("c"),
+        prefix="probe",
         budget=Budget(1480, 64, 50),
         paper=PaperRate(0.4, batch_size=1024),
     )
@@ -42,14 +43,14 @@ def test_the_table_has_the_best_rate_and_the_details_have_all(split: Split) -> N
         [Accuracy(30.0, 40.0), Accuracy(40.0, 70.0)],
     ]
     found = told(curve, (0.1, 0.2), split)
-    assert found.numbers == {
-        "top-1, best epoch": 50,
-        "top-1, last epoch": 40,
-        "top-5, best epoch": 60,
-        "top-5, last epoch": 70,
-        "rate": 0.2,
-        "top-1, paper's rate, best epoch": 30,
-        "top-1, paper's rate, last epoch": 30,
+    assert found.values == {
+        "probe.top1": 50,
+        "probe.top1_last": 40,
+        "probe.top5": 60,
+        "probe.top5_last": 70,
+        "probe.rate": 0.2,
+        "probe.top1_paper": 30,
+        "probe.top1_paper_last": 30,
     }
     assert found.details["training"] == {
         "images": 1480,
@@ -72,9 +73,9 @@ def test_the_table_has_the_best_rate_and_the_details_have_all(split: Split) -> N
 
 def test_without_the_papers_rate_nothing_is_said_of_it(split: Split) -> None:
     found = told([[Accuracy(5.0, 6.0)]], (0.2,), split)
-    assert not [name for name in found.numbers if "paper" in name]
+    assert not [name for name in found.values if "paper" in name]
     lost = told([[None, Accuracy(50.0, 60.0)]], (0.1, 0.2), split)
-    assert not [name for name in lost.numbers if "paper" in name]
+    assert not [name for name in lost.values if "paper" in name]
 
 
 def test_a_rate_that_overflowed_is_said_and_has_no_numbers(split: Split) -> None:

@@ -95,10 +95,12 @@ def test_all_classes_compete_and_those_of_no_kind_are_wrong(
             kind = MAPPING[max(range(12), key=lambda c: scores[c])]
             right += kind == label
             outside += kind == -1
-        assert measures.numbers[name] == pytest.approx(100 * right / len(source))
+        assert measures.values[f"backgrounds.{VARIANTS[name]}"] == pytest.approx(
+            100 * right / len(source)
+        )
         told = measures.details["answers outside the nine kinds, per cent"]
         assert told[name] == pytest.approx(100 * outside / len(source))
-    assert list(measures.numbers) == ["original", "only foreground"]
+    assert list(measures.values) == ["backgrounds.original", "backgrounds.only_fg"]
     assert "chooses among 12 classes; the 2 that are of none" in measures.notes[0]
     assert "not there, so not measured: mixed same, mixed random" in measures.notes[1]
 
@@ -129,11 +131,14 @@ def test_a_nine_way_classifier_is_fitted_on_the_original_training_images(
     data = published(tmp_path / "in9", everything, train=6, shift=4)
     protocol = BackgroundReliance(epochs=30, readout=Embedding(token="gap"))
     measures = protocol.measure(model, data, extractor)
-    assert list(measures.numbers) == [*VARIANTS, "background gap"]
-    assert measures.numbers["original"] > 80
-    assert measures.numbers["mixed random"] < 20  # it shows another kind than it says
-    gap = measures.numbers["mixed same"] - measures.numbers["mixed random"]
-    assert measures.numbers["background gap"] == gap > 50
+    assert list(measures.values) == [
+        *(f"backgrounds.{folder}" for folder in VARIANTS.values()),
+        "backgrounds.gap",
+    ]
+    assert measures.values["backgrounds.original"] > 80
+    assert measures.values["backgrounds.mixed_rand"] < 20  # it shows another kind than it says
+    gap = measures.values["backgrounds.mixed_same"] - measures.values["backgrounds.mixed_rand"]
+    assert measures.values["backgrounds.gap"] == gap > 50
     assert measures.notes == (
         "the classifier knows the nine kinds alone",
         "the classifier was fitted for 30 epochs of 54 images with a batch size of 32: 60 steps",
@@ -143,7 +148,7 @@ def test_a_nine_way_classifier_is_fitted_on_the_original_training_images(
     assert fitted.rate in protocol.rates
     assert measures.details["classifier"] == fitted.describe()
     given = protocol.model_copy(update={"classifier": file}).measure(model, data, extractor)
-    assert given.numbers == measures.numbers
+    assert given.values == measures.values
     assert given.details["classifier"] == measures.details["classifier"]
 
 
@@ -174,9 +179,11 @@ def test_an_unreadable_picture_is_left_out(
     data = published(tmp_path / "in9", {"original": 1})
     (tmp_path / "in9" / "original" / "val" / KINDS[2] / "0.png").write_bytes(b"nothing")
     file = kept(tmp_path / "c.safetensors", model, TWELVE)
-    numbers = BackgroundReliance(classifier=file).measure(model, data, extractor).numbers
+    numbers = BackgroundReliance(classifier=file).measure(model, data, extractor).values
     assert "1 of 9 images" in caplog.text
-    assert (numbers["original"] * 8 / 100) == pytest.approx(round(numbers["original"] * 8 / 100))
+    assert (numbers["backgrounds.original"] * 8 / 100) == pytest.approx(
+        round(numbers["backgrounds.original"] * 8 / 100)
+    )
 
 
 def test_kinds_without_a_training_image_are_said(
@@ -242,7 +249,7 @@ def test_real_images_go_through_a_thousand_way_classifier(
     names = [str(number) for number in range(1000)]
     file = kept(tmp_path / "c.safetensors", model, names)
     measures = BackgroundReliance(classifier=file).measure(model, few, extractor)
-    assert 0 <= measures.numbers["original"] <= 100
+    assert 0 <= measures.values["backgrounds.original"] <= 100
     assert "1000 classes; the 630 that are of none" in measures.notes[0]
     assert len(measures.notes) == 2  # 128 pixels are whole patches; seven variants are missing
     # One that always answers with a class of the kind of the first images is right for a ninth.
@@ -252,5 +259,5 @@ def test_real_images_go_through_a_thousand_way_classifier(
     found = LinearClassifier.load(file, network=model.digest)
     found.bias[few.kind_of.index(0)] = 1
     found.save(file)
-    numbers = BackgroundReliance(classifier=file).measure(model, few, extractor).numbers
-    assert numbers["original"] == pytest.approx(100 / 9)
+    numbers = BackgroundReliance(classifier=file).measure(model, few, extractor).values
+    assert numbers["backgrounds.original"] == pytest.approx(100 / 9)

@@ -154,10 +154,10 @@ def test_classes_that_differ_in_their_pictures_are_found(
 ) -> None:
     data = coloured(tmp_path, {"dark": [20], "grey": [120], "white": [250]})
     found = Clustering().measure(model, data, extractor)
-    assert list(found.numbers.items()) == [
-        ("NMI", pytest.approx(100)),
-        ("ARI", pytest.approx(100)),
-        ("cluster accuracy", 100),
+    assert list(found.values.items()) == [
+        ("clustering.nmi", pytest.approx(100)),
+        ("clustering.ari", pytest.approx(100)),
+        ("clustering.accuracy", 100),
     ]
     assert found.notes == ()
     assert found.details["cluster sizes"] == [6, 6, 6]
@@ -169,8 +169,8 @@ def test_more_clusters_than_classes_leave_some_over(
 ) -> None:
     data = coloured(tmp_path, {"dark": [20], "bright": [130, 250]})
     found = Clustering(clusters=3).measure(model, data, extractor)
-    assert found.numbers["cluster accuracy"] == pytest.approx(100 * 12 / 18)
-    assert found.numbers["NMI"] < 100
+    assert found.values["clustering.accuracy"] == pytest.approx(100 * 12 / 18)
+    assert found.values["clustering.nmi"] < 100
     assert found.notes == (
         "3 clusters do not match 2 classes one to one; "
         "images of what is left over count as wrong in the cluster accuracy.",
@@ -215,8 +215,8 @@ def test_features_that_are_all_the_same_are_one_cluster_and_said(
     same = data.test.subset([0] * 8)
     same = replace(same, labels=np.arange(8) % 4, classes=("a", "b", "c", "d"))
     found = Clustering().measure(model, Split(same, same), extractor)
-    assert found.numbers["NMI"] == pytest.approx(0, abs=1e-9)
-    assert found.numbers["cluster accuracy"] == 25
+    assert found.values["clustering.nmi"] == pytest.approx(0, abs=1e-9)
+    assert found.values["clustering.accuracy"] == 25
     assert found.notes == ("3 of 4 clusters are empty: too few features differ.",)
     assert not [warning for warning in recwarn if "distinct" in str(warning.message)]
 
@@ -227,7 +227,7 @@ def test_many_images_are_clustered_in_batches_and_it_is_said(
     monkeypatch.setattr(clustering, "_DISTANCES_OF_WHOLE_PASSES", 1)
     data = coloured(tmp_path, {"dark": [20], "white": [250]})
     found = Clustering().measure(model, data, extractor)
-    assert found.numbers["NMI"] == pytest.approx(100)
+    assert found.values["clustering.nmi"] == pytest.approx(100)
     assert found.notes == ("So many images are clustered by k-means on batches.",)
 
 
@@ -266,7 +266,7 @@ def test_learning_from_some_images_is_said(
     monkeypatch.setattr(clustering, "_NUMBERS_LEARNED_FROM", 24 * 6)
     data = coloured(tmp_path, {"dark": [20], "white": [250]})
     found = Clustering().measure(model, data, extractor)
-    assert found.numbers["NMI"] == pytest.approx(100)
+    assert found.values["clustering.nmi"] == pytest.approx(100)
     assert found.details["images"] == 12
     assert found.notes == (
         "k-means learned from 6 of 12 images, evenly spaced, to keep within 2 GB; "
@@ -284,7 +284,9 @@ def test_what_cannot_be_clustered_is_refused_in_one_line(
     with pytest.raises(UserError, match=r"all test images of .* \(1\) are of one class"):
         Clustering().measure(model, alone, extractor)
     one_of_each = Split(data.train, data.test.subset([0, 3]))
-    assert Clustering().measure(model, one_of_each, extractor).numbers["NMI"] == pytest.approx(100)
+    assert Clustering().measure(model, one_of_each, extractor).values[
+        "clustering.nmi"
+    ] == pytest.approx(100)
 
 
 def test_without_scikit_learn_the_extra_is_named() -> None:

@@ -62,12 +62,11 @@ def test_mean_and_deviation_are_those_of_subsets_picked_by_hand(
     five = plain(train, test, [0, 5, 10, 15, 20], 5, 7)
     eight = plain(train, test, [0, 8, 16], 8, 7)
     assert len(set(single + five + eight)) > 3  # the subsets do not all give the same
-    assert list(measures.numbers) == [
-        name for n in ("1 shot", "5 shots", "8 shots") for name in (n, f"{n}, deviation")
-    ]
-    for name, expected in (("1 shot", single), ("5 shots", five), ("8 shots", eight)):
-        assert measures.numbers[name] == pytest.approx(np.mean(expected))
-        assert measures.numbers[f"{name}, deviation"] == pytest.approx(statistics.stdev(expected))
+    assert list(measures.values) == [f"fewshot.top1@{shots}" for shots in (1, 5, 8)]
+    names = ("1 shot", "5 shots", "8 shots")
+    for metric, name, expected in zip(measures.metrics, names, (single, five, eight), strict=True):
+        assert metric.value == pytest.approx(np.mean(expected))
+        assert metric.spread == pytest.approx(statistics.stdev(expected))
         assert measures.details[name]["top-1"] == expected
     assert measures.notes == (
         "8 shots: from 3 of 5 subsets, because a has 25 images",
@@ -82,7 +81,7 @@ def test_top_5_is_not_reported_of_one_shot_where_one_image_votes(
     details = FewShot(shots=(1, 5)).measure(model, data, extractor).details
     assert "top-5" not in details["1 shot"]
     assert len(details["5 shots"]["top-5"]) == 5
-    assert details["k"] == {"1 shot": 1, "5 shots": 15}
+    assert details["k"] == {"fewshot.top1@1": 1, "fewshot.top1@5": 15}
     alone = FewShot(shots=(1,)).measure(model, data, extractor)
     assert IDLE_CLASSES not in alone.notes
 
@@ -93,7 +92,8 @@ def test_what_is_too_few_is_said(
     data = pictures(tmp_path, {"a": 5, "b": 6, "c": 1}, {"a": 1, "c": 1})
     data = Split(data.train.subset(range(11)), data.test)
     measures = FewShot(shots=(5, 1, 20)).measure(model, data, extractor)
-    assert list(measures.numbers) == ["5 shots", "1 shot"]  # one subset has no deviation
+    assert list(measures.values) == ["fewshot.top1@5", "fewshot.top1@1"]
+    assert [metric.spread for metric in measures.metrics] == [None, None], "there is one subset"
     assert measures.notes == (
         "1 of 2 tested classes have no image to learn from: c",
         "5 shots: from 1 of 5 subsets, because a has 5 images",
@@ -108,7 +108,7 @@ def test_one_image_in_a_class_is_enough_for_one_shot(
     tmp_path: Path, model: FrozenModel, extractor: FeatureExtractor
 ) -> None:
     data = pictures(tmp_path, {"a": 1, "b": 9}, {"b": 1})
-    assert FewShot().measure(model, data, extractor).numbers["1 shot"] in (0.0, 100.0)
+    assert FewShot().measure(model, data, extractor).values["fewshot.top1@1"] in (0.0, 100.0)
 
 
 def test_more_shots_than_any_class_has_are_refused(
@@ -122,7 +122,7 @@ def test_more_shots_than_any_class_has_are_refused(
     advice = re.search(r"use (.*), or", str(refused.value))
     assert advice is not None
     advised = with_values(asked, [assigned(advice[1], "shots=[1]")])
-    assert list(advised.measure(model, data, extractor).numbers) == ["3 shots"]
+    assert list(advised.measure(model, data, extractor).values) == ["fewshot.top1@3"]
 
 
 @pytest.mark.parametrize("settings", [{"shots": ()}, {"shots": (0,)}, {"subsets": 0}, {"k": 0}])

@@ -181,15 +181,15 @@ def test_the_protocol_measures_its_own_readout_for_every_k(
         for source in (data.train, data.test)
     )
     by_k = {k: knn_accuracy(bank, queries, k=k, classes=data.classes) for k in (20, 1, 48)}
-    assert list(measures.numbers.items()) == [
-        ("top-1", by_k[20].top1),
-        ("top-5", by_k[20].top5),
-        ("top-1, k=1", by_k[1].top1),
-        ("top-1, k=200", by_k[48].top1),
+    assert list(measures.values.items()) == [
+        ("knn.top1", by_k[20].top1),
+        ("knn.top5", by_k[20].top5),
+        ("knn.top1@1", by_k[1].top1),
+        ("knn.top1@200", by_k[48].top1),
     ]
     assert measures.details["by k"]["1"] == {"top1": by_k[1].top1}
     assert measures.details["by k"]["200"] == {"top1": by_k[48].top1, "top5": by_k[48].top5}
-    assert measures.details["k"] == {"top-1": 20, "top-5": 20}
+    assert measures.details["k"] == {"knn.top1": 20, "knn.top5": 20}
     assert measures.notes == (
         "k = 200 is more than the 48 images to learn from: all of them vote",
         IDLE_CLASSES,
@@ -205,12 +205,12 @@ def test_top_5_is_not_reported_where_fewer_than_five_images_vote(
     few = Split(data.train.subset(range(images)), data.test)
     measures = Knn(ks=(k,)).measure(model, few, extractor)
     votes = min(k, images)
-    assert list(measures.numbers) == ["top-1"]
-    assert measures.details["by k"] == {str(k): {"top1": measures.numbers["top-1"]}}
-    assert measures.details["k"] == {"top-1": votes}
+    assert list(measures.values) == ["knn.top1"]
+    assert measures.details["by k"] == {str(k): {"top1": measures.values["knn.top1"]}}
+    assert measures.details["k"] == {"knn.top1": votes}
     assert f"no top-5 at k = {votes}: fewer than five classes can have a vote" in measures.notes
     five = Knn(ks=(5,)).measure(model, data, extractor)
-    assert list(five.numbers) == ["top-1", "top-5"]
+    assert list(five.values) == ["knn.top1", "knn.top5"]
     assert IDLE_CLASSES in five.notes
 
 
@@ -225,7 +225,7 @@ def test_classes_that_cannot_be_learned_are_named(
     shown = f"{names[0]}, {names[2]}, {names[3]}, ..."
     note = f"9 of 10 tested classes have no image to learn from: {shown}"
     assert measures.notes[0] == note
-    assert measures.numbers["top-1"] == 10
+    assert measures.values["knn.top1"] == 10
 
 
 def test_a_single_test_image_is_measured(
@@ -233,7 +233,7 @@ def test_a_single_test_image_is_measured(
 ) -> None:
     data = Labelled().open(scenes)
     single = Split(data.train, data.test.subset([0]))
-    assert Knn().measure(model, single, extractor).numbers["top-1"] in (0.0, 100.0)
+    assert Knn().measure(model, single, extractor).values["knn.top1"] in (0.0, 100.0)
 
 
 @pytest.mark.parametrize("settings", [{"ks": ()}, {"ks": (0,)}, {"temperature": 0}])

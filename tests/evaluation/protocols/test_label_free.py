@@ -35,8 +35,8 @@ from attmask.models.heads import Head, HeadConfig
 from tests.real_data import FOLDER, needs
 
 CPU = torch.device("cpu")
-ALL = ["rank", "rank, per cent of width", "alignment", "uniformity"]
-OF_A_TEACHER = ["assignment entropy", "prototypes used", "dead prototypes, per cent"]
+ALL = [f"label_free.{measure}" for measure in ("rank", "rank_share", "alignment", "uniformity")]
+OF_A_TEACHER = [f"label_free.{measure}" for measure in ("entropy", "used", "dead")]
 
 
 @pytest.fixture(scope="module")
@@ -122,17 +122,17 @@ def test_numbers_come_in_order_and_are_of_the_cached_features(
     model: FrozenModel, val: Source, extractor: FeatureExtractor
 ) -> None:
     found = Quality().measure(model, Shown(val), extractor)
-    assert list(found.numbers) == ALL + OF_A_TEACHER
+    assert list(found.values) == ALL + OF_A_TEACHER
     vectors = extractor.features(model, val, CenterCrop(32)).vectors
     values = torch.linalg.svdvals(vectors.double())
     shares = values / values.sum() + 1e-7
     rank = float((-shares * shares.log()).sum().exp())
-    assert found.numbers["rank"] == pytest.approx(rank, rel=1e-6)
-    assert found.numbers["rank, per cent of width"] == pytest.approx(100 * rank / 24)
+    assert found.values["label_free.rank"] == pytest.approx(rank, rel=1e-6)
+    assert found.values["label_free.rank_share"] == pytest.approx(100 * rank / 24)
     assert model.prototypes is not None
     with torch.no_grad():
         own, used, dead = plain(model.prototypes.assign(vectors).tolist())
-    assert [found.numbers[name] for name in OF_A_TEACHER] == pytest.approx(
+    assert [found.values[name] for name in OF_A_TEACHER] == pytest.approx(
         [own, used, 100 * dead], rel=1e-4
     )
     assert len(list(extractor.cache.iterdir())) == 3, "centre crops and two views"
@@ -144,7 +144,7 @@ def test_a_backbone_without_head_has_no_assignments_and_says_so(
 ) -> None:
     bare = FrozenModel("bare", model.backbone, 32, model.data)
     found = Quality().measure(bare, Shown(val), extractor)
-    assert list(found.numbers) == ALL
+    assert list(found.values) == ALL
     assert "came without its head" in found.notes[-1]
 
 
@@ -158,7 +158,7 @@ def test_a_teacher_that_balances_is_measured_by_what_it_teaches_and_it_is_said(
     with torch.no_grad():
         shares = sinkhorn(model.prototypes.head(vectors), temperature=0.04)
     own, used, dead = plain(shares.tolist())
-    assert [found.numbers[name] for name in OF_A_TEACHER] == pytest.approx(
+    assert [found.values[name] for name in OF_A_TEACHER] == pytest.approx(
         [own, used, 100 * dead], rel=1e-4
     )
     assert "Assignments are balanced over all 20 images" in found.notes[-1]
@@ -220,8 +220,8 @@ def test_images_read_for_one_view_only_are_left_out_of_the_alignment(
     )
     monkeypatch.setattr(FeatureExtractor, "features", partly)
     found = Quality().measure(model, Shown(val), extractor)
-    assert found.numbers["alignment"] == pytest.approx(expected, rel=1e-6)
-    assert found.numbers["rank"] == pytest.approx(usual.numbers["rank"])
+    assert found.values["label_free.alignment"] == pytest.approx(expected, rel=1e-6)
+    assert found.values["label_free.rank"] == pytest.approx(usual.values["label_free.rank"])
     assert "Alignment is of the 17 images that were read for both views." in found.notes
 
 
@@ -231,9 +231,9 @@ def test_another_readout_changes_the_rank_but_not_the_assignments(
     usual = Quality().measure(model, Shown(val), extractor)
     wide = Quality(readout=Embedding(token="gap", blocks=2)).measure(model, Shown(val), extractor)
     assert wide.details["width"] == 48
-    assert wide.numbers["rank"] != usual.numbers["rank"]
+    assert wide.values["label_free.rank"] != usual.values["label_free.rank"]
     for name in OF_A_TEACHER:
-        assert wide.numbers[name] == usual.numbers[name]
+        assert wide.values[name] == usual.values[name]
 
 
 def notes_of(numbers: Mapping[str, float], notes: tuple[str, ...]) -> str:
@@ -245,26 +245,26 @@ def test_one_image_is_measured_but_makes_no_pair(
     model: FrozenModel, val: Source, extractor: FeatureExtractor
 ) -> None:
     found = Quality().measure(model, Shown(val.subset([0])), extractor)
-    notes = notes_of(found.numbers, found.notes)
-    assert "uniformity" not in found.numbers
+    notes = notes_of(found.values, found.notes)
+    assert "label_free.uniformity" not in found.values
     assert "there is only one image" in notes
     assert "Of 12 prototypes no more can be chosen than there are images, 1;" in notes
-    assert found.numbers["rank"] == pytest.approx(1, abs=1e-4)
-    assert found.numbers["dead prototypes, per cent"] == pytest.approx(100 * 11 / 12)
+    assert found.values["label_free.rank"] == pytest.approx(1, abs=1e-4)
+    assert found.values["label_free.dead"] == pytest.approx(100 * 11 / 12)
 
 
 def test_two_identical_images_are_one_direction(
     model: FrozenModel, val: Source, extractor: FeatureExtractor
 ) -> None:
     found = Quality().measure(model, Shown(val.subset([0, 0])), extractor)
-    assert found.numbers["rank"] == pytest.approx(1, abs=1e-3)
-    assert found.numbers["uniformity"] == pytest.approx(0, abs=1e-5)
+    assert found.values["label_free.rank"] == pytest.approx(1, abs=1e-3)
+    assert found.values["label_free.uniformity"] == pytest.approx(0, abs=1e-5)
 
 
 @needs("photos")
 def test_real_photographs_are_measured(model: FrozenModel, extractor: FeatureExtractor) -> None:
     shown = Pictures(max_images=12).open(FOLDER / "photos")
-    numbers = Quality().measure(model, shown, extractor).numbers
-    assert 1 < numbers["rank"] <= 12
-    assert 0 < numbers["alignment"] < 2
-    assert -4 < numbers["uniformity"] < 0
+    numbers = Quality().measure(model, shown, extractor).values
+    assert 1 < numbers["label_free.rank"] <= 12
+    assert 0 < numbers["label_free.alignment"] < 2
+    assert -4 < numbers["label_free.uniformity"] < 0

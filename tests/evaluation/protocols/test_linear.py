@@ -103,12 +103,12 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     model: FrozenModel, split: Split, extractor: FeatureExtractor
 ) -> None:
     found = SETTINGS.measure(model, split, extractor)
-    assert list(found.numbers) == [
-        "top-1, best epoch",
-        "top-1, last epoch",
-        "top-5, best epoch",
-        "top-5, last epoch",
-        "rate",
+    assert list(found.values) == [
+        "linear.top1",
+        "linear.top1_last",
+        "linear.top5",
+        "linear.top5_last",
+        "linear.rate",
     ]
     file = Path(found.details["classifier"])
     network = model.digest
@@ -116,16 +116,16 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     assert file.name.startswith(f"linear-{network[:16]}-")
     classifier = LinearClassifier.load(file, network=network)
     assert classifier.classes == tuple(split.train.classes)
-    assert classifier.rate == found.numbers["rate"]
+    assert classifier.rate == found.values["linear.rate"]
     assert classifier.digest == found.details["classifier sha256"]
     test = extractor.features(model, split.test, CenterCrop(32), Embedding(blocks=2))
     right = accuracy(classifier, test)
-    assert found.numbers["top-1, best epoch"] == right.top1
-    assert found.numbers["top-5, best epoch"] == right.top5
+    assert found.values["linear.top1"] == right.top1
+    assert found.values["linear.top5"] == right.top5
     assert classifier.epoch == found.details["best epoch"]
     rates = found.details["rates"]
     assert [rate["rate"] for rate in rates] == [0.01, 0.1]
-    assert found.numbers["top-1, best epoch"] == max(rate["top-1, best epoch"] for rate in rates)
+    assert found.values["linear.top1"] == max(rate["top-1, best epoch"] for rate in rates)
     assert all(max(rate["top-1"]) == rate["top-1, best epoch"] for rate in rates)
     assert all(rate["top-1"][-1] == rate["top-1, last epoch"] for rate in rates)
     assert [note for note in found.notes if "chosen on the test images" in note]
@@ -169,7 +169,7 @@ def measure_in_one_of_two(
 ) -> None:
     """What each of two processes does."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    numbers = SETTINGS.measure(model, split, extractor).numbers
+    numbers = SETTINGS.measure(model, split, extractor).values
     dist.barrier()
     dist.destroy_process_group()
     store.with_name(f"numbers-{rank}").write_text(json.dumps(dict(numbers)))
@@ -193,7 +193,7 @@ def test_two_processes_measure_what_one_measures(
     assert [process.exitcode for process in processes] == [0, 0]
     alone = SETTINGS.measure(model, split, extractor)
     for rank in range(2):
-        assert json.loads((tmp_path / f"numbers-{rank}").read_text()) == alone.numbers
+        assert json.loads((tmp_path / f"numbers-{rank}").read_text()) == alone.values
     name = Path(alone.details["classifier"]).name
     one, two = (
         LinearClassifier.load(b.cache / "classifiers" / name, network=model.digest)
@@ -231,7 +231,7 @@ def test_a_task_that_was_killed_ends_with_the_same_bits(
     monkeypatch.setattr(TrainingCrops, "epoch", partialmethod(killed_at, None))
     resumed = SETTINGS.measure(model, split, other)
     assert epochs == [0, 1, 1, 2]
-    assert resumed.numbers == whole.numbers
+    assert resumed.values == whole.values
     assert resumed.details["rates"] == whole.details["rates"]
     network = model.digest
     first, second = (
@@ -250,7 +250,7 @@ def test_blocks_that_are_not_there_are_not_read_and_that_is_said(
 ) -> None:
     four = SETTINGS.model_copy(update={"readout": Linear().readout})
     found = four.measure(model, split, extractor)
-    assert found.numbers == SETTINGS.measure(model, split, extractor).numbers
+    assert found.values == SETTINGS.measure(model, split, extractor).values
     assert any("the network has only 2" in note for note in found.notes)
 
 
@@ -285,8 +285,8 @@ def test_the_papers_rate_is_a_number_of_its_own(
     settings = SETTINGS.model_copy(update={"rates": (0.00075, 0.1)})
     found = settings.measure(model, split, extractor)
     paper, ours = found.details["rates"]
-    assert found.numbers["top-1, paper's rate, best epoch"] == paper["top-1, best epoch"]
-    assert found.numbers["top-1, paper's rate, last epoch"] == paper["top-1, last epoch"]
+    assert found.values["linear.top1_paper"] == paper["top-1, best epoch"]
+    assert found.values["linear.top1_paper_last"] == paper["top-1, last epoch"]
     assert ours["rate"] == 0.1
     assert not any("as the paper does" in note for note in found.notes)
 
@@ -302,7 +302,7 @@ def test_a_class_without_training_images_is_said(
     assert any(
         "without an image to learn from: 1 classes, first bee" in note for note in found.notes
     )
-    assert found.numbers["top-1, best epoch"] <= 75
+    assert found.values["linear.top1"] <= 75
 
 
 def test_one_class_and_a_test_set_of_one_image_are_measured_and_said(
@@ -311,7 +311,7 @@ def test_one_class_and_a_test_set_of_one_image_are_measured_and_said(
     write(tmp_path / "train", {"ant": 1})
     write(tmp_path / "val", {"ant": 1})
     found = SETTINGS.measure(model, Labelled().open(tmp_path), extractor)
-    assert found.numbers["top-1, best epoch"] == 100
+    assert found.values["linear.top1"] == 100
     assert any("only one class" in note for note in found.notes)
 
 

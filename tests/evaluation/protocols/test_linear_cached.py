@@ -156,15 +156,17 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     model: FrozenModel, split: Split, extractor: FeatureExtractor
 ) -> None:
     found = SETTINGS.measure(model, split, extractor)
-    assert next(iter(found.numbers)) == "top-1, best epoch"
+    assert next(iter(found.values)) == "linear_cached.top1"
     file = Path(found.details["classifier"])
     classifier = LinearClassifier.load(file, network=model.digest)
     assert file.name.startswith("linear-cached-")
     assert (classifier.readout, classifier.image_size) == (Embedding(blocks=2), 32)
     test = extractor.features(model, split.test, CenterCrop(32), classifier.readout)
     right = accuracy(classifier, test)
-    assert right.top1 == found.numbers["top-1, best epoch"] > found.numbers["top-1, last epoch"]
-    assert right.top5 == found.numbers["top-5, best epoch"]
+    assert (
+        right.top1 == found.values["linear_cached.top1"] > found.values["linear_cached.top1_last"]
+    )
+    assert right.top5 == found.values["linear_cached.top5"]
     assert classifier.epoch == found.details["best epoch"]
     assert any("the network has only 2" in note for note in found.notes)
     assert SETTINGS.measure(model, split, extractor) == found
@@ -173,7 +175,7 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     assert len(trainings) == 2, "another seed is another training"
     kept = LinearClassifier.load(file, network=model.digest)
     assert kept.digest == found.details["classifier sha256"], "which keeps a file of its own"
-    assert kept.rate == found.numbers["rate"]
+    assert kept.rate == found.values["linear_cached.rate"]
     assert len([*file.parent.iterdir()]) == 2
 
 

@@ -16,11 +16,11 @@ def test_shares_become_per_cents_with_plain_names(
     data = WithObjects().open(scenes)
     found = ObjectAttention(ratio=0.5, image_size=40).measure(model, data, extractor)
     expected = objects_of(model.backbone, data.images, image_size=40, data=model.data, ratio=0.5)
-    name, share = next(iter(found.numbers.items()))
-    assert name == "attention on the object"
+    name, share = next(iter(found.values.items()))
+    assert name == "objects.attention"
     assert share == pytest.approx(100 * expected.attention_on_object)
-    assert found.numbers["area of the object"] == pytest.approx(100 * expected.object_area)
-    assert found.numbers["patches hidden by high"] == pytest.approx(48)  # 12 of 25 patches
+    assert found.values["objects.area"] == pytest.approx(100 * expected.object_area)
+    assert found.values["objects.patches_high"] == pytest.approx(48)  # 12 of 25 patches
     assert "asked to hide 50% of the patches" in found.notes[0]
 
 

@@ -22,7 +22,7 @@ from attmask.evaluation.loading import load_model
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.protocols import occlusion
-from attmask.evaluation.protocols.occlusion import Occlusion, class_places, draw_cards, ranked_by
+from attmask.evaluation.protocols.occlusion import Occlusion, class_places, ranked_by
 from attmask.hardware import Precision
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from tests.evaluation.reporting.test_table import CARD
@@ -104,11 +104,11 @@ def test_accuracy_falls_out_as_when_each_picture_is_painted_by_hand(
     classifier = LinearClassifier.load(file, network=model.digest)
     for ratio in protocol.ratios:
         expected = plain_top1(model, data, classifier, reference, ratio)
-        assert measures.numbers[f"top-1 at {ratio:g}"] == pytest.approx(expected)
+        assert measures.values[f"occlusion.top1@{ratio:g}"] == pytest.approx(expected)
     assert measures.details["black patches"] == [0, 1, 2, 4]
     assert len(set(measures.details["top-1"])) > 1  # hiding something changes something
-    name, mean = next(iter(measures.numbers.items()))
-    assert name == "mean over ratios"
+    name, mean = next(iter(measures.values.items()))
+    assert name == "occlusion.top1"
     assert mean == pytest.approx(np.mean(measures.details["top-1"]))
 
 
@@ -132,7 +132,7 @@ def test_without_a_plot_the_numbers_are_given_and_a_note_says_what_is_missing(
     with_plot = protocol.measure(model, data, extractor)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     without = protocol.measure(model, data, extractor)
-    assert without.numbers == with_plot.numbers
+    assert without.values == with_plot.values
     assert without.files == ()
     assert "pip install matplotlib" in without.notes[-1]
 
@@ -157,8 +157,8 @@ def test_a_second_time_nothing_is_computed_again(
 def test_a_share_too_small_to_hide_a_patch_shares_the_features_of_whole_images(
     model: FrozenModel, data: Split, extractor: FeatureExtractor, reference: str
 ) -> None:
-    numbers = Occlusion(reference=reference, **FAST).measure(model, data, extractor).numbers
-    assert numbers["top-1 at 0.01"] == numbers["top-1 at 0"]
+    numbers = Occlusion(reference=reference, **FAST).measure(model, data, extractor).values
+    assert numbers["occlusion.top1@0.01"] == numbers["occlusion.top1@0"]
     # Train plain and mirrored, test plain and half black, and the reference's attention.
     assert len(list(extractor.cache.glob("*/*/values.npy"))) == 5
 
@@ -185,7 +185,7 @@ def test_a_classifier_from_a_file_is_asked_as_it_was_trained(
     file = next((extractor.cache / "classifiers").glob("fitted-*.safetensors"))
     given = Occlusion(reference=reference, ratios=FAST["ratios"], classifier=file)
     measures = given.measure(model, data, extractor)
-    assert measures.numbers == fitted.numbers
+    assert measures.values == fitted.values
     assert measures.details["classifier"] == fitted.details["classifier"]
     known = LinearClassifier.load(file, network=model.digest)
     assert known.rate in given.rates
@@ -233,11 +233,11 @@ def test_the_card_counts_a_test_image_that_cannot_be_read(
     shutil.copytree(scenes, tmp_path / "damaged")
     data = Labelled().open(tmp_path / "damaged")
     Path(data.test.place(0)).write_bytes(b"no picture")
-    numbers = Occlusion(reference=reference, **FAST).measure(model, data, extractor).numbers
+    numbers = Occlusion(reference=reference, **FAST).measure(model, data, extractor).values
     assert extractor.unreadable(data.test) == 1
     shown = len(data.test) - 1
-    assert numbers["top-1 at 0.5"] * shown / 100 == pytest.approx(
-        round(numbers["top-1 at 0.5"] * shown / 100)
+    assert numbers["occlusion.top1@0.5"] * shown / 100 == pytest.approx(
+        round(numbers["occlusion.top1@0.5"] * shown / 100)
     )
 
 
@@ -269,7 +269,7 @@ def test_one_test_image_will_do(
     model: FrozenModel, data: Split, extractor: FeatureExtractor, reference: str
 ) -> None:
     lone = replace(data, test=data.test.subset([0]))
-    numbers = Occlusion(reference=reference, **FAST).measure(model, lone, extractor).numbers
+    numbers = Occlusion(reference=reference, **FAST).measure(model, lone, extractor).values
     assert set(numbers.values()) <= {0.0, 100.0, *(100 * i / 3 for i in range(4))}
 
 
@@ -281,8 +281,9 @@ def test_ratios_that_make_no_curve_are_refused(ratios: tuple[float, ...]) -> Non
 
 def test_the_curves_of_several_cards_are_one_plot(tmp_path: Path) -> None:
     curve = {"ratios": [0.0, 0.5], "top-1": [50.0, 20.0]}
-    cards = [replace(CARD, details=curve), replace(CARD, checkpoint="b", details=curve), CARD]
-    draw_cards(cards, tmp_path / "both.png")
+    cards = [replace(CARD, details=curve), replace(CARD, checkpoint="b", details=curve)]
+    Occlusion().draw(cards, tmp_path / "both.png")
     assert Image.open(tmp_path / "both.png").size[0] > 500
-    with pytest.raises(UserError, match=r"none\.png would show .*; add the task occlusion"):
-        draw_cards([CARD], tmp_path / "none.png")
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match="no plot was drawn: cannot write the plot"):
+        Occlusion().draw(cards, tmp_path / "file" / "x.png")

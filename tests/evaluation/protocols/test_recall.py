@@ -113,7 +113,7 @@ def test_a_query_without_another_of_its_class_is_missed_and_said(
     kept = [*np.flatnonzero(source.labels == common)[:2], np.flatnonzero(source.labels == rare)[0]]
     few = source.subset(np.array(kept))
     found = Recall(ks=(2, 4)).measure(tiny_model(), Gallery(few), extractor_in(tmp_path))
-    assert found.numbers["recall@2"] == pytest.approx(200 / 3)
+    assert found.values["recall.recall@2"] == pytest.approx(200 / 3)
     assert found.notes == (
         "1 of 3 queries have no other image of their class; they count as missed",
         "k = 4: only 2 images to look at; all of them are",
@@ -150,16 +150,20 @@ def test_a_protocol_looks_features_up(scenes: Path, tmp_path: Path) -> None:
     found = Recall(ks=(1, 5)).measure(model, Gallery(images.val, images.train), extractor)
     recall, precision, mean = plain(queries, gallery, (1, 5))
     expected = [100 * value for value in (*recall, precision, mean)]
-    assert list(found.numbers) == ["recall@1", "recall@5", "R-precision", "MAP@R"]
-    assert list(found.numbers.values()) == pytest.approx(expected)
+    assert list(found.values) == [
+        "recall.recall@1",
+        "recall.recall@5",
+        "recall.r_precision",
+        "recall.map_at_r",
+    ]
+    assert list(found.values.values()) == pytest.approx(expected)
     assert found.notes == ()
 
 
 def test_another_image_size_is_another_measurement(scenes: Path, tmp_path: Path) -> None:
     data, extractor = Folder().open(scenes), extractor_in(tmp_path)
     usual, larger = (
-        Recall(image_size=size).measure(tiny_model(), data, extractor).numbers
-        for size in (None, 48)
+        Recall(image_size=size).measure(tiny_model(), data, extractor).values for size in (None, 48)
     )
     assert usual != larger
 
@@ -173,10 +177,10 @@ def test_impossible_numbers_of_neighbours_are_refused(ks: tuple[int, ...]) -> No
 @needs("cub160")
 def test_real_birds_are_found_more_often_than_by_chance(tmp_path: Path) -> None:
     data, extractor = Folder(per_class=4).open(FOLDER / "cub160"), extractor_in(tmp_path)
-    found = Recall().measure(tiny_model(), data, extractor).numbers
+    found = Recall().measure(tiny_model(), data, extractor).values
     recall, precision, mean = plain(
         extractor.features(tiny_model(), data.queries, CenterCrop(32)), None, (1, 2, 4, 8)
     )
     expected = [100 * value for value in (*recall, precision, mean)]
     assert list(found.values()) == pytest.approx(expected)
-    assert found["recall@8"] > 100 * 8 * 3 / 159  # an upper bound of what chance finds
+    assert found["recall.recall@8"] > 100 * 8 * 3 / 159  # an upper bound of what chance finds

@@ -82,7 +82,7 @@ def plain_numbers(data: LandmarkSet, box: tuple[int, int, int, int] | None) -> d
             )
         mean = average(answers)
         assert mean is not None
-        numbers[f"{difficulty} mAP"] = 100 * mean.average_precision
+        numbers[f"retrieval.{difficulty}_map"] = 100 * mean.average_precision
     return numbers
 
 
@@ -93,21 +93,21 @@ def test_numbers_equal_a_plain_loop(
     queries: Literal["whole", "box"],
     box: tuple[int, int, int, int] | None,
 ) -> None:
-    found = measured(Retrieval(image_size=64, queries=queries), landmarks, tmp_path).numbers
+    found = measured(Retrieval(image_size=64, queries=queries), landmarks, tmp_path).values
     expected = plain_numbers(landmarks, box)
     assert {name: found[name] for name in expected} == pytest.approx(expected)
-    assert next(iter(found)) == "medium mAP"
+    assert next(iter(found)) == "retrieval.medium_map"
     assert len(found) == 12
 
 
 def test_whole_queries_find_whole_pictures_and_boxes_find_boxes(
     landmarks: LandmarkSet, tmp_path: Path
 ) -> None:
-    whole = measured(Retrieval(image_size=64), landmarks, tmp_path).numbers
-    box = measured(Retrieval(image_size=64, queries="box"), landmarks, tmp_path).numbers
-    assert (whole["hard mAP"], box["easy mAP"]) == (100, 100)
-    assert whole["easy mAP"] < 100
-    assert box["hard mAP"] < 100
+    whole = measured(Retrieval(image_size=64), landmarks, tmp_path).values
+    box = measured(Retrieval(image_size=64, queries="box"), landmarks, tmp_path).values
+    assert (whole["retrieval.hard_map"], box["retrieval.easy_map"]) == (100, 100)
+    assert whole["retrieval.easy_map"] < 100
+    assert box["retrieval.hard_map"] < 100
 
 
 def test_scales_and_whitening_change_the_ranking_but_still_find_copies(
@@ -121,8 +121,8 @@ def test_scales_and_whitening_change_the_ranking_but_still_find_copies(
         Retrieval(image_size=64, whitening=landmarks.database.root, whitening_width=6),
         Retrieval(image_size=32),
     ]
-    numbers = [dict(measured(protocol, landmarks, tmp_path).numbers) for protocol in protocols]
-    assert [found["hard mP@1"] for found in numbers] == [100] * len(protocols)
+    numbers = [dict(measured(protocol, landmarks, tmp_path).values) for protocol in protocols]
+    assert [found["retrieval.hard_precision@1"] for found in numbers] == [100] * len(protocols)
     assert numbers[3] != numbers[0]
     assert numbers[4] != numbers[0]
     assert numbers[5] != numbers[0]
@@ -149,7 +149,7 @@ def test_whitening_is_learned_on_the_database(landmarks: LandmarkSet, tmp_path: 
     ]
     mean = average(answers)
     assert mean is not None
-    assert found.numbers["medium mAP"] == pytest.approx(100 * mean.average_precision)
+    assert found.values["retrieval.medium_map"] == pytest.approx(100 * mean.average_precision)
 
 
 def test_fewer_directions_than_asked_are_said(landmarks: LandmarkSet, tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_unreadable_pictures_leave_the_others_their_numbers(tmp_path: Path) -> N
     first.write_bytes(b"no picture")
     query.write_bytes(b"no picture")
     found = measured(Retrieval(image_size=64, queries="box"), data, tmp_path)
-    assert found.numbers["easy mAP"] == 100
+    assert found.values["retrieval.easy_map"] == 100
     assert "1 unreadable database images count as never found" in found.notes
     assert "1 unreadable queries are left out" in found.notes
     assert set(found.details["average precision by query"]["easy"]) == {
@@ -183,13 +183,13 @@ def test_a_right_answer_that_cannot_be_read_was_never_found(tmp_path: Path) -> N
     data = write_landmarks(tmp_path / "data")
     Path(data.database.place(data.truths[1].easy[0])).write_bytes(b"no picture")
     found = measured(Retrieval(image_size=64, queries="box"), data, tmp_path)
-    assert found.numbers["easy mAP"] == pytest.approx(100 * 2 / 3)
+    assert found.values["retrieval.easy_map"] == pytest.approx(100 * 2 / 3)
 
 
 def test_a_difficulty_without_answers_is_left_out_and_said(tmp_path: Path) -> None:
     data = write_landmarks(tmp_path / "data", hard=False)
     found = measured(Retrieval(image_size=64), data, tmp_path)
-    assert "hard mAP" not in found.numbers
+    assert "retrieval.hard_map" not in found.values
     assert found.notes == ("no query has a right answer that is hard",)
 
 

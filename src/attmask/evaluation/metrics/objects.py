@@ -16,6 +16,7 @@ from attmask.errors import UserError
 from attmask.evaluation.features.crops import as_tensor, center_crop
 from attmask.evaluation.features.forward import Batch, Count, uncounted
 from attmask.masking import Block, Grid, High, Hint, Low, Masker, Random, Strategy
+from attmask.metric import Metric
 
 BACKGROUND, OBJECT, UNKNOWN = 0, 1, 2
 _REGION_OF_TRIMAP = [UNKNOWN, OBJECT, BACKGROUND, UNKNOWN]  # 1 object, 2 background, 3 border
@@ -143,18 +144,27 @@ class ObjectReport:
         """How many times more attention falls on the object than its area explains."""
         return self.attention_on_object / self.object_area
 
-    def as_metrics(self) -> dict[str, float]:
-        """Flat names and numbers for the log."""
-        metrics = {
-            "object/attention": self.attention_on_object,
-            "object/area": self.object_area,
-            "object/lift": self.lift,
-            "object/images": float(self.images),
-        }
-        for name, share in self.object_hidden.items():
-            metrics[f"object/hidden_{name}"] = share
-            metrics[f"object/patches_{name}"] = self.patches_hidden[name]
-        return metrics
+
+def object_metrics(report: ObjectReport) -> tuple[Metric, ...]:
+    """What the log and the cards hold of a report, shares in per cent."""
+
+    def share(name: str, value: float, title: str, direction: bool | None = None) -> Metric:
+        return Metric(f"objects.{name}", 100 * value, "%", direction, title=title)
+
+    return (
+        share("attention", report.attention_on_object, "attention on the object", True),
+        share("area", report.object_area, "area of the object"),
+        Metric("objects.lift", report.lift, "", True, title="attention / area"),
+        *(
+            share(f"hidden_{name}", value, f"object hidden by {name}")
+            for name, value in report.object_hidden.items()
+        ),
+        *(
+            share(f"patches_{name}", value, f"patches hidden by {name}")
+            for name, value in report.patches_hidden.items()
+        ),
+        Metric("objects.images", report.images, "images", None, title="images with an object"),
+    )
 
 
 @dataclass(frozen=True, eq=False)

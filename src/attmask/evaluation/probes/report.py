@@ -12,6 +12,7 @@ from attmask.evaluation.probes.budget import Budget
 from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.training import Chosen, Curve, summary
 from attmask.evaluation.task import Measures
+from attmask.metric import Metric
 
 
 def keep_classifier(classifier: LinearClassifier, extractor: FeatureExtractor, name: str) -> Path:
@@ -48,21 +49,30 @@ def report(
     classifier: LinearClassifier,
     file: Path,
     *,
+    prefix: str,
     budget: Budget,
     paper: PaperRate,
 ) -> Measures:
-    """What a table shows of the best learning rate and of the paper's; in the details all."""
-    numbers = {
-        "top-1, best epoch": chosen.best.top1,
-        "top-1, last epoch": chosen.last.top1,
-        "top-5, best epoch": chosen.best.top5,
-        "top-5, last epoch": chosen.last.top5,
-        "rate": rates[chosen.index],
-    }
+    """What a table shows of the best learning rate and of the paper's; in the details all.
+
+    `prefix` is that of the protocol's keys.
+    """
+
+    def accuracy(name: str, value: float, title: str) -> Metric:
+        return Metric(f"{prefix}.{name}", value, "%", True, title=title)
+
+    metrics = [
+        accuracy("top1", chosen.best.top1, "top-1 accuracy, best epoch"),
+        accuracy("top1_last", chosen.last.top1, "top-1 accuracy, last epoch"),
+        accuracy("top5", chosen.best.top5, "top-5 accuracy, best epoch"),
+        accuracy("top5_last", chosen.last.top5, "top-5 accuracy, last epoch"),
+        Metric(f"{prefix}.rate", rates[chosen.index], "", None, title="best learning rate"),
+    ]
     stated = summary(curve, rates.index(paper.for_256)) if paper.for_256 in rates else None
     if stated is not None:
-        numbers["top-1, paper's rate, best epoch"] = stated.best.top1
-        numbers["top-1, paper's rate, last epoch"] = stated.last.top1
+        told = "top-1 accuracy, paper's rate"
+        metrics.append(accuracy("top1_paper", stated.best.top1, f"{told}, best epoch"))
+        metrics.append(accuracy("top1_paper_last", stated.last.top1, f"{told}, last epoch"))
     details = {
         "training": budget.describe(),
         "best epoch": chosen.best_epoch,
@@ -70,8 +80,8 @@ def report(
         "classifier": str(file),
         "classifier sha256": classifier.digest,
     }
-    told = (f"trained for {budget}", *_notes(curve, rates, data, chosen, paper))
-    return Measures(numbers, (*notes, *told), details)
+    said = (f"trained for {budget}", *_notes(curve, rates, data, chosen, paper))
+    return Measures(tuple(metrics), (*notes, *said), details)
 
 
 def _of_one_rate(curve: Curve, index: int, rate: float) -> Mapping[str, Any]:

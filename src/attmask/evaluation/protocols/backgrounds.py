@@ -1,6 +1,6 @@
 """How much a network relies on backgrounds: ImageNet-9 through a linear classifier."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from attmask.errors import UserError
-from attmask.evaluation.datasets.backgrounds import KINDS, MAPPING, ChangedBackgrounds
+from attmask.evaluation.datasets.backgrounds import KINDS, MAPPING, VARIANTS, ChangedBackgrounds
 from attmask.evaluation.features.crops import CenterCrop, Crop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
@@ -19,9 +19,11 @@ from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.fit import Fitting, fit_classifier
 from attmask.evaluation.requirements import check_crop
 from attmask.evaluation.task import Measures
+from attmask.metric import Metric
 from attmask.settings import setting
 
 _ROWS_AT_ONCE = 4096
+_NO_OBJECT = ("no_fg", "only_bg_b", "only_bg_t")
 
 
 class BackgroundReliance(Fitting):
@@ -67,7 +69,7 @@ class BackgroundReliance(Fitting):
         shown = whole_patches(side, model.backbone.patch_size) if side else model.image_size
         classifier, notes = given or self._fitted(model, data, extractor, self.image_size or shown)
         kind_of, way = kinds_of(classifier, data)
-        numbers: dict[str, float] = {}
+        right: dict[str, float] = {}
         outside: dict[str, float] = {}
         for name, source in data.tests.items():
             crop: Crop = (
@@ -79,11 +81,9 @@ class BackgroundReliance(Fitting):
                 model, source, crop, classifier.readout, f"images, {name}"
             )
             answers = recognise(classifier, features, kind_of)
-            numbers[name], outside[name] = answers.right, answers.outside
-        if "mixed same" in numbers and "mixed random" in numbers:
-            numbers["background gap"] = numbers["mixed same"] - numbers["mixed random"]
+            right[name], outside[name] = answers.right, answers.outside
         return Measures(
-            numbers=numbers,
+            metrics=_metrics(right),
             notes=(way, *notes, *self._notes(model, data, sides)),
             details={
                 "answers outside the nine kinds, per cent": outside,
@@ -141,6 +141,21 @@ class BackgroundReliance(Fitting):
                 f"the images of {', '.join(mixed)} are not squares of one size: each was cut to "
                 "the patches that fit in it"
             )
+
+
+def _metrics(right: Mapping[str, float]) -> tuple[Metric, ...]:
+    """Accuracy on each variant by the name of its folder, and what another background costs."""
+    metrics = []
+    for name, accuracy in right.items():
+        # An object that cannot be seen can only be guessed from its background.
+        direction = None if VARIANTS[name] in _NO_OBJECT else True
+        metrics.append(
+            Metric(f"backgrounds.{VARIANTS[name]}", accuracy, "%", direction, title=name)
+        )
+    if "mixed same" in right and "mixed random" in right:
+        gap = right["mixed same"] - right["mixed random"]
+        metrics.append(Metric("backgrounds.gap", gap, "points", False, title="background gap"))
+    return tuple(metrics)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from attmask.evaluation.features.readout import CLS, Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
+from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 # Images x clusters; beyond, as with ImageNet's train part, k-means learns from batches. Not before:
@@ -166,7 +167,11 @@ class Clustering(Config):
         fit = agreement(labels, found.clusters)
         sizes = np.bincount(found.clusters, minlength=k)
         return Measures(
-            {"NMI": fit.nmi, "ARI": fit.ari, "cluster accuracy": fit.accuracy},
+            (
+                Metric("clustering.nmi", fit.nmi, "%", True, title="NMI"),
+                Metric("clustering.ari", fit.ari, "%", True, title="ARI"),
+                Metric("clustering.accuracy", fit.accuracy, "%", True, title="cluster accuracy"),
+            ),
             tuple(self._notes(data, classes, sizes, found)),
             {
                 "clusters": k,

@@ -27,6 +27,7 @@ from attmask.evaluation.protocols.knn import (
 )
 from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
+from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 _SINGLES_APART = 5  # images between the single shots of two subsets, as in the reference
@@ -75,11 +76,11 @@ class FewShot(Config):
         labels = checked_labels("train images", train, data.classes)
         places, sizes = torch.from_numpy(place_in_class(labels.numpy())), labels.bincount()
         fewest, smallest = self._fewest(labels, data)
-        numbers: dict[str, float] = {}
+        metrics: list[Metric] = []
         notes = missing_classes(train, test, data.train.classes)
         details: dict[str, Any] = {}
         ks: dict[str, int] = {}
-        for shots in self.shots:
+        for shots in dict.fromkeys(self.shots):
             name = f"{shots} shot" if shots == 1 else f"{shots} shots"
             starts = [s for s in self.starts(shots) if s + shots <= fewest]
             if len(starts) < self.subsets:
@@ -92,18 +93,24 @@ class FewShot(Config):
                 for start in starts
             ]
             top1 = [accuracy.top1 for accuracy in found]
-            numbers[name] = statistics.fmean(top1)
-            if len(found) > 1:
-                numbers[f"{name}, deviation"] = statistics.stdev(top1)
             k = self.neighbours(shots, shots * int((sizes > 0).sum()))
-            ks[name] = k
+            metric = Metric(
+                f"fewshot.top1@{shots}",
+                statistics.fmean(top1),
+                "%",
+                True,
+                spread=statistics.stdev(top1) if len(top1) > 1 else None,
+                title=f"top-1 accuracy, {name} (k = {k})",
+            )
+            metrics.append(metric)
+            ks[metric.key] = k
             details[name] = {"starts": starts, "top-1": top1}
             if k >= TOP_5:
                 details[name]["top-5"] = [accuracy.top5 for accuracy in found]
         notes += self._few_neighbours(int((sizes > 0).sum()), fewest)
         if any(k >= TOP_5 for k in ks.values()):
             notes.append(IDLE_CLASSES)
-        return Measures(numbers, tuple(notes), {**details, "k": ks})
+        return Measures(tuple(metrics), tuple(notes), {**details, "k": ks})
 
     def starts(self, shots: int) -> list[int]:
         """Where each subset begins in the images of a class, in file order."""

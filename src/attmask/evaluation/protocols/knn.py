@@ -21,6 +21,7 @@ from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.reporting.progress import counting
 from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
+from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 _ROWS_AT_ONCE = 8192
@@ -69,19 +70,17 @@ class Knn(Config):
             )
         first, *others = (found[k] for k in used.values())
         votes = used[self.ks[0]]
-        numbers = {"top-1": first.top1}
-        if votes >= TOP_5:
-            numbers["top-5"] = first.top5
-        headline = dict.fromkeys(numbers, votes)
+        headline = accuracy_metrics(first, votes)
+        metrics = list(headline)
         for k, accuracy in zip(list(used)[1:], others, strict=True):
-            numbers[f"top-1, k={k}"] = accuracy.top1
+            metrics.append(_top1(accuracy, used[k], f"knn.top1@{k}"))
         notes = [
             f"k = {k} is more than the {images} images to learn from: all of them vote"
             for k, images in used.items()
             if k > images
         ]
         return Measures(
-            numbers,
+            tuple(metrics),
             notes=(
                 *notes,
                 *missing_classes(bank, queries, data.train.classes),
@@ -89,9 +88,19 @@ class Knn(Config):
             ),
             details={
                 "by k": {str(k): reported(found[n], n) for k, n in used.items()},
-                "k": headline,
+                "k": {metric.key: votes for metric in headline},
             },
         )
+
+
+def accuracy_metrics(accuracy: Accuracy, k: int) -> tuple[Metric, ...]:
+    """The headline of k-NN: the accuracies that k votes can give."""
+    top5 = Metric("knn.top5", accuracy.top5, "%", True, title=f"top-5 accuracy (k = {k})")
+    return (_top1(accuracy, k, "knn.top1"), *([top5] if k >= TOP_5 else []))
+
+
+def _top1(accuracy: Accuracy, k: int, key: str) -> Metric:
+    return Metric(key, accuracy.top1, "%", True, title=f"top-1 accuracy (k = {k})")
 
 
 def reported(accuracy: Accuracy, k: int) -> dict[str, float]:

@@ -19,6 +19,7 @@ from attmask.evaluation.metrics.geometry import PAIRED_IMAGES, alignment, effect
 from attmask.evaluation.model import FrozenModel, Prototypes
 from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
+from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 LEAST_AREA = 0.25
@@ -127,14 +128,14 @@ class Quality(Config):
         )
         plain = shown.vectors
         both = common_images(first, second)
-        features = _of_features(plain, alignment(*both))
+        features = measures_of_features(plain, alignment(*both))
         notes = features.notes
         if len(both[0]) < max(len(first.vectors), len(second.vectors)):
             said = f"Alignment is of the {len(both[0])} images that were read for both views."
             notes = (*notes, said)
         if model.prototypes is None:
             said = "The network came without its head, so there are no assignments."
-            return Measures(features.numbers, (*notes, said), features.details)
+            return Measures(features.metrics, (*notes, said), features.details)
         cls = plain
         if self.readout != CLS:
             cls = extractor.features(
@@ -143,34 +144,43 @@ class Quality(Config):
         found = assignments(model.prototypes, cls)
         assigned = _of_assignments(found, len(cls), model.prototypes.centring == "sinkhorn")
         return Measures(
-            {**features.numbers, **assigned.numbers},
+            features.metrics + assigned.metrics,
             notes + assigned.notes,
             {**features.details, **assigned.details},
         )
 
 
-def _of_features(plain: Float[Tensor, "M D"], aligned: float) -> Measures:
+def measures_of_features(plain: Float[Tensor, "M D"], aligned: float) -> Measures:
+    """Rank, alignment and uniformity of features, and what must be said of them."""
     images, width = plain.shape
     rank = effective_rank(plain)
-    numbers = {"rank": rank, "rank, per cent of width": 100 * rank / width, "alignment": aligned}
+    share = "effective rank, share of width"
+    # An untrained network may have the higher rank, so neither direction is better.
+    metrics = [
+        Metric("label_free.rank", rank, "", None, title="effective rank"),
+        Metric("label_free.rank_share", 100 * rank / width, "%", None, title=share),
+        Metric("label_free.alignment", aligned, "", False, title="alignment"),
+    ]
     notes = []
     if images < width:
         notes.append(f"The rank cannot exceed the number of images, {images} (width {width}).")
     if images > 1:
-        numbers["uniformity"] = uniformity(plain)
+        metrics.append(
+            Metric("label_free.uniformity", uniformity(plain), "", False, title="uniformity")
+        )
     else:
         notes.append("Uniformity is about pairs of images, and there is only one image.")
     paired = min(images, PAIRED_IMAGES)
     details = {"images": images, "width": width, "images paired for uniformity": paired}
-    return Measures(numbers, tuple(notes), details)
+    return Measures(tuple(metrics), tuple(notes), details)
 
 
 def _of_assignments(found: Assignments, images: int, balanced: bool) -> Measures:
-    numbers = {
-        "assignment entropy": found.entropy,
-        "prototypes used": found.used,
-        "dead prototypes, per cent": 100 * found.dead,
-    }
+    metrics = (
+        Metric("label_free.entropy", found.entropy, "nats", None, title="assignment entropy"),
+        Metric("label_free.used", found.used, "prototypes", None, title="prototypes used"),
+        Metric("label_free.dead", 100 * found.dead, "%", False, title="dead prototypes"),
+    )
     details = {
         "prototypes": found.prototypes,
         "prototypes an image is spread over": math.exp(found.entropy),
@@ -186,4 +196,4 @@ def _of_assignments(found: Assignments, images: int, balanced: bool) -> Measures
             f"Of {found.prototypes} prototypes no more can be chosen than there are images, "
             f"{images}; the rest count as dead."
         )
-    return Measures(numbers, tuple(notes), details)
+    return Measures(metrics, tuple(notes), details)

@@ -135,7 +135,16 @@ class Linear(Config):
             told = f"{unread} of {len(data.train)} training images could not be read"
             notes = (*notes, f"{told}; they were left out")
         return report(
-            curve, chosen, self.rates, data, notes, classifier, file, budget=budget, paper=PAPER
+            curve,
+            chosen,
+            self.rates,
+            data,
+            notes,
+            classifier,
+            file,
+            prefix="linear",
+            budget=budget,
+            paper=PAPER,
         )
 
     def budget(self, images: int) -> Budget:

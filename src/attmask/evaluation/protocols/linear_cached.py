@@ -81,5 +81,14 @@ class LinearCached(CachedProbe):
         name = f"linear-cached-{model.digest[:16]}-{keep.name[:16]}.safetensors"
         file = keep_classifier(classifier, extractor, name)
         return report(
-            curve, chosen, self.rates, data, notes, classifier, file, budget=budget, paper=PAPER
+            curve,
+            chosen,
+            self.rates,
+            data,
+            notes,
+            classifier,
+            file,
+            prefix="linear_cached",
+            budget=budget,
+            paper=PAPER,
         )

@@ -11,6 +11,7 @@ from attmask.evaluation.metrics.objects import (
     ObjectReport,
     joined,
     measure_objects,
+    object_metrics,
     object_report,
 )
 from attmask.evaluation.model import FrozenModel
@@ -57,12 +58,12 @@ class ObjectAttention(Config):
                 count=count,
             )
         found = object_report(joined(distributed.gather(measured)), images, self.ratio)
-        return Measures(_numbers(found), tuple(self._notes(found, data)))
+        return Measures(object_metrics(found), tuple(self._notes(found, data)))
 
     def _notes(self, found: ObjectReport, data: Shown) -> list[str]:
         notes = [
-            "all numbers but attention / area are per cent; every strategy was asked to hide "
-            f"{self.ratio:.0%} of the patches, hint and block hide fewer"
+            f"every strategy was asked to hide {self.ratio:.0%} of the patches; hint and block "
+            "hide fewer"
         ]
         if left_out := len(data.images) - found.images:
             notes.append(
@@ -70,15 +71,3 @@ class ObjectAttention(Config):
                 "object, or they cannot be read"
             )
         return notes
-
-
-def _numbers(found: ObjectReport) -> dict[str, float]:
-    return {
-        "attention on the object": 100 * found.attention_on_object,
-        "area of the object": 100 * found.object_area,
-        "attention / area": found.lift,
-        **{f"object hidden by {name}": 100 * share for name, share in found.object_hidden.items()},
-        **{
-            f"patches hidden by {name}": 100 * share for name, share in found.patches_hidden.items()
-        },
-    }

@@ -36,6 +36,7 @@ from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.reporting.plot import Curve, draw_curves
 from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
+from attmask.metric import Metric
 from attmask.settings import setting
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -114,14 +115,17 @@ class Occlusion(Fitting):
         file = extractor.cache / "plots" / f"occlusion-{name}.png"
         files, told = drawn({model.name: list(first.items())}, file)
         return Measures(
-            numbers={
-                "mean over ratios": fmean(first.values()),
-                **{f"top-1 at {ratio:g}": top1 for ratio, top1 in first.items()},
-            },
+            metrics=_metrics(first),
             notes=(*notes, *told),
             details=details,
             files=files,
         )
+
+    def draw(self, cards: Sequence[Card], file: Path) -> None:
+        """The curves of several networks in one picture."""
+        _, notes = drawn({card.checkpoint: _curve(card) for card in cards}, file)
+        if notes:
+            raise UserError(notes[0])
 
     def _classifier(
         self, model: FrozenModel, data: Split, extractor: FeatureExtractor
@@ -192,18 +196,26 @@ def class_places(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C
     return torch.tensor([numbers.get(name, -1) for name in source.classes])
 
 
-def draw_cards(cards: Sequence[Card], file: Path) -> None:
-    """The curves of several networks in one picture."""
-    curves = {
-        card.checkpoint: list(zip(card.details["ratios"], card.details["top-1"], strict=True))
-        for card in cards
-        if "ratios" in card.details
-    }
-    if not curves:
-        raise UserError(f"{file} would show accuracy against ratio; add the task occlusion")
-    _, notes = drawn(curves, file)
-    if notes:
-        raise UserError(notes[0])
+def _metrics(top1: Mapping[float, float]) -> tuple[Metric, ...]:
+    """The mean over all ratios, then top-1 at each."""
+    mean = fmean(top1.values())
+    return (
+        Metric("occlusion.top1", mean, "%", True, title="top-1 accuracy, mean over ratios"),
+        *(
+            Metric(
+                f"occlusion.top1@{ratio:.15g}",
+                value,
+                "%",
+                True,
+                title=f"top-1 accuracy at ratio {ratio:g}",
+            )
+            for ratio, value in top1.items()
+        ),
+    )
+
+
+def _curve(card: Card) -> Curve:
+    return list(zip(card.details["ratios"], card.details["top-1"], strict=True))
 
 
 def drawn(curves: Mapping[str, Curve], file: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:

@@ -19,6 +19,7 @@ from attmask.evaluation.metrics.neighbours import nearest
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
+from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 _ROWS_AT_ONCE = 65_536
@@ -55,11 +56,16 @@ class Recall(Config):
             gallery = extractor.features(model, data.gallery, crop, self.readout, "gallery")
         found = look_up(queries, gallery, self.ks, device=extractor.device)
         return Measures(
-            {
-                **{f"recall@{k}": 100 * share for k, share in found.recall.items()},
-                "R-precision": 100 * found.r_precision,
-                "MAP@R": 100 * found.map_at_r,
-            },
+            (
+                *(
+                    Metric(f"recall.recall@{k}", 100 * share, "%", True, title=f"Recall@{k}")
+                    for k, share in found.recall.items()
+                ),
+                Metric(
+                    "recall.r_precision", 100 * found.r_precision, "%", True, title="R-precision"
+                ),
+                Metric("recall.map_at_r", 100 * found.map_at_r, "%", True, title="MAP@R"),
+            ),
             tuple(_notes(found, self.ks)),
         )
 

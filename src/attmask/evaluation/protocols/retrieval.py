@@ -28,6 +28,7 @@ from attmask.evaluation.metrics.whitening import learn_whitening
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.requirements import check_images
 from attmask.evaluation.task import Measures
+from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 MULTI_SCALE = (1.0, 2**-0.5, 0.5)
@@ -95,7 +96,7 @@ class Retrieval(Config):
         answers = _judged(data, database, queries)
         averages = {difficulty: average(answers[difficulty]) for difficulty in DIFFICULTIES}
         return Measures(
-            _numbers(averages),
+            _metrics(averages),
             (*notes, *_without_answer(averages, len(queries.vectors))),
             {"average precision by query": _by_query(data, queries, answers)},
         )
@@ -127,7 +128,7 @@ def _judged(
     }
 
 
-def _numbers(averages: dict[Difficulty, Average | None]) -> dict[str, float]:
+def _metrics(averages: dict[Difficulty, Average | None]) -> tuple[Metric, ...]:
     """Per cents, the precision averaged over recall first."""
     if averages["medium"] is None:
         raise UserError(
@@ -135,10 +136,25 @@ def _numbers(averages: dict[Difficulty, Average | None]) -> dict[str, float]:
             "truth, or check that the pictures can be read"
         )
     given = {name: found for name, found in averages.items() if found is not None}
-    numbers = {f"{name} mAP": 100 * found.average_precision for name, found in given.items()}
-    for name, found in given.items():
-        numbers |= {f"{name} mP@{k}": 100 * share for k, share in found.precision.items()}
-    return numbers
+    return (
+        *(
+            Metric(
+                f"retrieval.{name}_map",
+                100 * found.average_precision,
+                "%",
+                True,
+                title=f"{name} mAP",
+            )
+            for name, found in given.items()
+        ),
+        *(
+            Metric(
+                f"retrieval.{name}_precision@{k}", 100 * share, "%", True, title=f"{name} mP@{k}"
+            )
+            for name, found in given.items()
+            for k, share in found.precision.items()
+        ),
+    )
 
 
 def _unread(data: LandmarkSet, database: Features, queries: Features) -> list[str]:

@@ -4,12 +4,16 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from attmask.errors import UserError
+from attmask.evaluation.reporting.old_card import metrics_of_numbers
+from attmask.metric import Metric, check_unique, values_by_key
 
+CARD_VERSION = 2
+"""How a card is written; 2: metrics with units and directions in place of numbers by name."""
 _SOFTWARE = ("attmask", "torch", "torchvision", "timm", "numpy", "pillow", "scikit-learn")
 
 
@@ -20,7 +24,8 @@ class Card:
     checkpoint: str
     task: str
     version: int
-    numbers: Mapping[str, float]
+    metrics: Sequence[Metric]
+    """The headline first."""
     notes: Sequence[str]
     details: Mapping[str, Any]
     files: Sequence[str]
@@ -41,14 +46,31 @@ class Card:
     """What was measured: training step and epoch, image size, patch, heads, positions, mean and
     std; empty in cards from before it was written."""
 
+    def __post_init__(self) -> None:
+        check_unique(self.metrics)
+
     @property
-    def headline(self) -> tuple[str, float]:
-        """The number to compare by."""
-        return next(iter(self.numbers.items()))
+    def values(self) -> dict[str, float]:
+        """The numbers by the keys of their metrics."""
+        return values_by_key(self.metrics)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        return asdict(self)
+        return {"card": CARD_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> "Card":
+        """From JSON, also of earlier versions; KeyError or TypeError where it is no card."""
+        known = {name: document[name] for name in _names(cls) if name in document}
+        if "numbers" in document:
+            known["metrics"] = metrics_of_numbers(document)
+        else:
+            known["metrics"] = [Metric(**metric) for metric in document["metrics"]]
+        return cls(**known)
+
+
+def _names(kind: type[Card]) -> list[str]:
+    return [part.name for part in fields(kind)]
 
 
 def software() -> dict[str, str]:
@@ -66,6 +88,26 @@ def write_cards(cards: Sequence[Card], file: Path) -> None:
     """All cards as one JSON document, written beside and renamed."""
     document = json.dumps([card.to_dict() for card in cards], indent=2) + "\n"
     write_text(file, document)
+
+
+def read_cards(file: Path) -> list[Card]:
+    """The cards of a JSON document that this version or an earlier one wrote."""
+    try:
+        documents = json.loads(file.read_text(encoding="utf-8"))
+        newest = max((document.get("card", 1) for document in documents), default=1)
+        if newest <= CARD_VERSION:
+            return [Card.from_dict(document) for document in documents]
+    except OSError as fault:
+        raise UserError(f"cannot read {file}: {fault.strerror or fault}; check the path") from fault
+    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise UserError(
+            f"{file} holds no cards of attmask; give a .json file that attmask evaluate wrote, or "
+            "evaluate again"
+        ) from fault
+    raise UserError(
+        f"{file} has cards of version {newest}, and this attmask reads up to {CARD_VERSION}; "
+        "install a newer attmask"
+    )
 
 
 def write_text(file: Path, text: str) -> None:

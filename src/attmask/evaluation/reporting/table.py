@@ -1,8 +1,8 @@
-"""Cards side by side: one row a number, one column a checkpoint; as text, Markdown, CSV, LaTeX."""
+"""Cards side by side: one row a metric, one column a checkpoint; as text, Markdown, CSV, LaTeX."""
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,71 +12,128 @@ from rich.table import Table
 from rich.text import Text
 
 from attmask.evaluation.reporting.card import Card
+from attmask.metric import Metric, best
+
+_NAMES = ("task", "metric", "key", "unit")
+_BEST = "*"
 
 
 @dataclass(frozen=True)
-class Grid:
-    """Cells of text under titles; the first two columns name the task and the number."""
+class Row:
+    """One metric of one task, for each checkpoint that has it."""
 
-    titles: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    task: str
+    key: str
+    title: str
+    unit: str
+    metrics: Sequence[Metric | None]
+
+    @property
+    def names(self) -> list[str]:
+        """The cells before the numbers."""
+        return [self.task, self.title, self.key, self.unit]
 
 
-def compare(cards: Sequence[Card]) -> Grid:
-    """One row for each number of each task, one column for each checkpoint."""
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of metrics under the names of checkpoints."""
+
+    checkpoints: Sequence[str]
+    rows: Sequence[Row]
+
+
+def compare(cards: Sequence[Card]) -> Comparison:
+    """One row for each metric of each task, one column for each checkpoint."""
     checkpoints = list(dict.fromkeys(card.checkpoint for card in cards))
-    numbers = dict.fromkeys((card.task, name) for card in cards for name in card.numbers)
-    found = {
-        (card.checkpoint, card.task, name): value
-        for card in cards
-        for name, value in card.numbers.items()
-    }
-    rows = [
-        [task, name, *(_cell(found.get((checkpoint, task, name))) for checkpoint in checkpoints)]
-        for task, name in numbers
-    ]
-    return Grid(["task", "number", *checkpoints], rows)
+    found = {(c.task, m.key, c.checkpoint): m for c in cards for m in c.metrics}
+    rows = dict.fromkeys((task, key) for task, key, _ in found)
+    return Comparison(
+        checkpoints,
+        [_row(task, key, [found.get((task, key, c)) for c in checkpoints]) for task, key in rows],
+    )
 
 
-def _cell(value: float | None) -> str:
-    if value is None:
-        return ""
+def _row(task: str, key: str, metrics: Sequence[Metric | None]) -> Row:
+    """Titles that differ, as those of other k do, are all named."""
+    known = [metric for metric in metrics if metric is not None]
+    title = " / ".join(dict.fromkeys(metric.title for metric in known))
+    unit = " / ".join(dict.fromkeys(metric.unit for metric in known if metric.unit))
+    return Row(task, key, title, unit, metrics)
+
+
+def _number(value: float) -> str:
     if value == int(value) and abs(value) >= 1000:
         return f"{value:.0f}"
     return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
 
 
-def as_markdown(grid: Grid) -> str:
+def _value(metric: Metric | None) -> str:
+    if metric is None:
+        return ""
+    return f"{metric.value:.0f}" if metric.unit == "images" else _number(metric.value)
+
+
+def _spread(metric: Metric | None) -> str:
+    return "" if metric is None or metric.spread is None else _number(metric.spread)
+
+
+def _cell(metric: Metric | None) -> str:
+    spread = _spread(metric)
+    return f"{_value(metric)} ± {spread}" if spread else _value(metric)
+
+
+def _lines(table: Comparison) -> list[list[str]]:
+    """All cells as text, the titles of the columns first."""
+    rows = [[*row.names, *map(_cell, row.metrics)] for row in table.rows]
+    return [[*_NAMES, *table.checkpoints], *rows]
+
+
+def as_markdown(table: Comparison) -> str:
     """A table of GitHub's kind."""
-    lines = [grid.titles, ["---", "---", *["---:"] * (len(grid.titles) - 2)], *grid.rows]
+    titles, *rows = _lines(table)
+    rule = ["---"] * len(_NAMES) + ["---:"] * len(table.checkpoints)
     return "".join(
-        "| " + " | ".join(c.replace("|", r"\|") for c in line) + " |\n" for line in lines
+        "| " + " | ".join(c.replace("|", r"\|") for c in line) + " |\n"
+        for line in (titles, rule, *rows)
     )
 
 
-def as_csv(grid: Grid) -> str:
-    """For a spreadsheet."""
+def as_csv(table: Comparison) -> str:
+    """For a spreadsheet; spreads have columns of their own, so that every cell is a number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(grid.titles)
-    writer.writerows(grid.rows)
+    places = [
+        place
+        for place, _ in enumerate(table.checkpoints)
+        if any(m is not None and m.spread is not None for m in _column(table, place))
+    ]
+    spreads = [f"{table.checkpoints[place]} spread" for place in places]
+    writer.writerow([*_NAMES, *table.checkpoints, *spreads])
+    for row in table.rows:
+        own = [_spread(row.metrics[place]) for place in places]
+        writer.writerow([*row.names, *map(_value, row.metrics), *own])
     return text.getvalue()
 
 
-def as_latex(grid: Grid) -> str:
+def _column(table: Comparison, place: int) -> list[Metric | None]:
+    return [row.metrics[place] for row in table.rows]
+
+
+def as_latex(table: Comparison) -> str:
     """A tabular with booktabs' rules."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    special |= {c: f"\\{c}" for c in "&%$#_{}"}
+    special |= {c: f"\\{c}" for c in "&%$#_{}"} | {"±": r"$\pm$"}
 
     def line(cells: Sequence[str]) -> str:
         return " & ".join("".join(special.get(c, c) for c in cell) for cell in cells) + r" \\"
 
+    titles, *rows = _lines(table)
     lines = [
-        rf"\begin{{tabular}}{{ll{'r' * (len(grid.titles) - 2)}}}",
+        rf"\begin{{tabular}}{{{'l' * len(_NAMES)}{'r' * len(table.checkpoints)}}}",
         r"\toprule",
-        line(grid.titles),
+        line(titles),
         r"\midrule",
-        *map(line, grid.rows),
+        *map(line, rows),
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -109,13 +166,7 @@ def _sizes(cards: Mapping[str, Card]) -> str:
     return "; " + ", ".join(f"{name} {size} pixels" for name, size in known.items())
 
 
-def _label(number: str, cards: Iterable[Card]) -> str:
-    """The name of a number with the k it was measured at, where it has one."""
-    ks = {card.details.get("k", {}).get(number) for card in cards} - {None}
-    return f"{number} (k = {', '.join(map(str, sorted(ks)))})" if ks else number
-
-
-FORMATS: dict[str, Callable[[Grid], str]] = {
+FORMATS: dict[str, Callable[[Comparison], str]] = {
     ".md": as_markdown,
     ".csv": as_csv,
     ".tex": as_latex,
@@ -124,30 +175,51 @@ FORMATS: dict[str, Callable[[Grid], str]] = {
 
 
 def render(cards: Sequence[Card], width: int) -> str:
-    """For a terminal: each task with its numbers down, the checkpoints across."""
+    """For a terminal: each task with its metrics down, the checkpoints across."""
     console = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
     names = list(dict.fromkeys(card.checkpoint for card in cards))
     for name in names:
         known = next((c.network for c in cards if c.checkpoint == name and c.network), None)
         if known:
             console.print(Text(f"{name}: {_network_line(known)}"))
+    rows = compare(cards).rows
     for task in dict.fromkeys(card.task for card in cards):
         mine = {card.checkpoint: card for card in cards if card.task == task}
         first = next(iter(mine.values()))
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         counts = ", ".join(f"{part} {count:,}" for part, count in first.images.items())
         console.print(Text(f"{task} (version {first.version}; {counts}{_sizes(mine)})"))
-        table.add_column("")
-        for name in names:
-            table.add_column(name, justify="right", overflow="fold")
-        for number in dict.fromkeys(n for card in mine.values() for n in card.numbers):
-            cells = [mine[n].numbers.get(number) if n in mine else None for n in names]
-            table.add_row(_label(number, mine.values()), *map(_cell, cells))
-        console.print(table)
+        console.print(_as_columns([row for row in rows if row.task == task], names))
         for note in dict.fromkeys(note for card in mine.values() for note in card.notes):
             console.print(Text(f"  note: {note}"))
         for file in dict.fromkeys(file for card in mine.values() for file in card.files):
             console.print(Text(f"  drawn: {file}"), soft_wrap=True)
+    if any(any(_marks(row)) for row in rows):
+        console.print(Text(f"{_BEST} best of its row"))
     shown = console.file
     assert isinstance(shown, io.StringIO)
     return shown.getvalue()
+
+
+def _as_columns(rows: Sequence[Row], checkpoints: Sequence[str]) -> Table:
+    """Title, unit and numbers, the best of a row marked where its direction is known."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    table.add_column("")
+    for name in checkpoints:
+        table.add_column(name, justify="right", overflow="fold")
+    room = " " * any(any(_marks(row)) for row in rows)
+    for row in rows:
+        cells = [
+            _cell(metric) + (_BEST if marked else room)
+            for metric, marked in zip(row.metrics, _marks(row), strict=True)
+        ]
+        table.add_row(Text(row.title), row.unit, *map(Text, cells))
+    return table
+
+
+def _marks(row: Row) -> list[bool]:
+    """Which cells are marked as the best: none where all look the same."""
+    shown = [_value(metric) for metric in row.metrics]
+    winners = {text for text, wins in zip(shown, best(row.metrics), strict=True) if wins}
+    marks = [text in winners for text in shown]
+    return [mark and set(shown) - {""} != winners for mark in marks]

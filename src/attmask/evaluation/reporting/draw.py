@@ -1,0 +1,38 @@
+"""Pictures of several cards, by the tasks that can draw."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attmask.errors import UserError
+from attmask.evaluation.reporting.card import Card
+from attmask.evaluation.task import Drawing, Task
+
+
+def tasks_that_draw(tasks: Sequence[Task[Any]]) -> list[str]:
+    """The names of those whose protocol has a picture of its cards."""
+    return [task.name for task in tasks if isinstance(task.protocol, Drawing)]
+
+
+def check_drawable(tasks: Sequence[Task[Any]], known: Sequence[Task[Any]], file: Path) -> None:
+    """Refuse a picture that no task draws, and name tasks that would draw one."""
+    if not tasks_that_draw(tasks):
+        raise UserError(
+            f"{file}: no picture is drawn by {', '.join(task.name for task in tasks)}; use .json, "
+            f".md, .csv or .tex, or add the task {' or '.join(tasks_that_draw(known))}"
+        )
+
+
+def draw_cards(tasks: Sequence[Task[Any]], cards: Sequence[Card], file: Path) -> list[Path]:
+    """Each task's picture of its cards: in the file, or beside it where several tasks draw."""
+    drawing = [task for task in tasks if isinstance(task.protocol, Drawing)]
+    written = []
+    for task in drawing:
+        own = [card for card in cards if card.task == task.name]
+        if not own:  # it failed for every network
+            continue
+        place = file if len(drawing) == 1 else file.with_stem(f"{file.stem}-{task.name}")
+        assert isinstance(task.protocol, Drawing)
+        task.protocol.draw(own, place)
+        written.append(place)
+    return written
