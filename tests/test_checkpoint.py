@@ -290,13 +290,13 @@ def test_an_unfinished_checkpoint_stays_as_long_as_its_writer_lives(tmp_path: Pa
 
 def test_an_unfinished_checkpoint_of_another_machine_stays_for_an_hour(tmp_path: Path) -> None:
     for name, age in (("fresh", 60), ("old", 4000)):
-        part = tmp_path / f".part-00000004-17@{name}"
+        part = tmp_path / f".part-17-0a1b2c3d@{name}@step-00000004"
         part.mkdir()
         (part / "weights.safetensors").touch()
         for path in (part / "weights.safetensors", part):
             os.utime(path, (time.time() - age,) * 2)
     checkpoint.save(tmp_path, made(5), keep=1)
-    assert steps(tmp_path) == [".part-00000004-17@fresh", "step-00000005"]
+    assert steps(tmp_path) == [".part-17-0a1b2c3d@fresh@step-00000004", "step-00000005"]
 
 
 def test_a_whole_newer_checkpoint_of_another_process_stays(tmp_path: Path) -> None:

@@ -5,14 +5,9 @@ RUN/checkpoints/step-00001200/
     state.json  state.sha256                           step, hashes of the files, and more
 """
 
-import errno
 import hashlib
 import json
 import logging
-import os
-import re
-import shutil
-import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +18,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+from attmask import atomic
 from attmask.errors import UserError
 from attmask.settings import Config, setting
 
@@ -51,26 +47,11 @@ class Checkpoint:
 def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     """Write a checkpoint below `folder` and remove all but the newest `keep`."""
     final = folder / f"step-{checkpoint.step:08d}"
-    part = folder / _part_name(checkpoint.step)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
-        _remove_leftovers(part)
-        hashes = {}
-        for name, tensors in checkpoint.tensors.items():
-            data = safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()})
-            hashes[f"{name}.safetensors"] = _hash(data)
-            _write(part / f"{name}.safetensors", data)
-        state = {"step": checkpoint.step, "files": hashes, "info": dict(checkpoint.info)}
-        data = json.dumps(state, indent=1).encode()
-        _write(part / STATE, data)
-        _write(part / STATE_HASH, _hash(data).encode())
-        _flush_folder(part)
-        _put(part, final)
-        _flush_folder(folder)
+        # Another process may have made this step meanwhile: its checkpoint stays if it is whole.
+        with atomic.folder(final, replaces=_is_damaged) as part:
+            _write(part, checkpoint)
     except OSError as fault:
-        shutil.rmtree(part, ignore_errors=True)
         before = newest(folder)
         kept = f"{before.name} is whole" if before else "there is none from before"
         raise UserError(
@@ -82,8 +63,20 @@ def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     # A newer one was damaged and passed over, or another process trains in this folder too.
     newer = [other for other in found if other > final and _is_damaged(other)]
     for other in (*newer, *older[: max(0, len(older) + 1 - keep)]):
-        _remove(other)
+        atomic.remove_folder(other)
     return final
+
+
+def _write(folder: Path, checkpoint: Checkpoint) -> None:
+    hashes = {}
+    for name, tensors in checkpoint.tensors.items():
+        data = safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()})
+        hashes[f"{name}.safetensors"] = _hash(data)
+        (folder / f"{name}.safetensors").write_bytes(data)
+    state = {"step": checkpoint.step, "files": hashes, "info": dict(checkpoint.info)}
+    data = json.dumps(state, indent=1).encode()
+    (folder / STATE).write_bytes(data)
+    (folder / STATE_HASH).write_text(_hash(data))
 
 
 def load(folder: Path) -> Checkpoint:
@@ -149,7 +142,7 @@ def load_newest(folder: Path) -> Checkpoint | None:
 def _is_just_written(folder: Path, attempt: int) -> bool:
     """A listing may miss a folder that is renamed meanwhile: an empty one is not believed at once
     where somebody writes."""
-    return attempt < 5 and not _folders(folder) and any(folder.glob(".part-*"))
+    return attempt < 5 and not _folders(folder) and atomic.is_being_written(folder)
 
 
 def _first_whole(paths: Sequence[Path]) -> tuple[Checkpoint | None, list[str]]:
@@ -184,22 +177,6 @@ def _versions(folder: Path) -> dict[Path, tuple[int, int]]:
     return found
 
 
-def _put(part: Path, final: Path) -> None:
-    """Give a checkpoint its name; one that another process has made of this step meanwhile stays,
-    unless it is damaged."""
-    for _ in range(3):
-        if final.exists() and _is_damaged(final):
-            _remove(final)
-        try:
-            part.rename(final)
-        except OSError as fault:
-            if fault.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        else:
-            return
-    shutil.rmtree(part, ignore_errors=True)
-
-
 def _is_damaged(path: Path) -> bool:
     try:
         load(path)
@@ -208,65 +185,6 @@ def _is_damaged(path: Path) -> bool:
     except UserError:
         return True
     return False
-
-
-def _remove(path: Path) -> None:
-    """Out of sight at once by renaming, so that nobody finds half of a checkpoint; then deleted."""
-    gone = path.with_name(f"{_part_name(0)}-{path.name}")
-    with suppress(OSError):  # not there, or another process removes it too
-        shutil.rmtree(gone, ignore_errors=True)
-        path.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
-
-
-_PART = re.compile(r"\.part-\d+-(?P<pid>\d+)@(?P<host>.+?)(-step-\d+)?")
-_ABANDONED_SECONDS = 3600
-
-
-def _part_name(step: int) -> str:
-    """A name that says who writes: shared disks seldom have locks that all their hosts see."""
-    return f".part-{step:08d}-{os.getpid()}@{_host()}"
-
-
-def _host() -> str:
-    """The machine and, of containers on one machine, the one that process numbers belong to."""
-    numbers = ""
-    with suppress(OSError):
-        numbers = "".join(filter(str.isdigit, str(Path("/proc/self/ns/pid").readlink())))
-    return f"{socket.gethostname()}-{numbers}".replace("/", "_")
-
-
-def _remove_leftovers(own: Path) -> None:
-    """Remove the unfinished checkpoints of processes that were killed while they wrote.
-
-    A process of this machine is known to live or not. One of another machine is taken for dead
-    when nothing was written for an hour by the clock of the disk, which `own` was just made by.
-    """
-    now = own.stat().st_mtime
-    for left in own.parent.glob(".part-*"):
-        if left != own and not _has_live_owner(left, now):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _has_live_owner(part: Path, now: float) -> bool:
-    owner = _PART.fullmatch(part.name)
-    if owner is not None and owner["host"] == _host():
-        return int(owner["pid"]) != os.getpid() and _lives(int(owner["pid"]))
-    try:
-        last = max(file.stat().st_mtime for file in (part, *part.iterdir()))
-    except OSError:  # finished or removed meanwhile
-        return True
-    return now - last < _ABANDONED_SECONDS
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it is another user's
-        return True
-    return True
 
 
 def _hash(data: bytes) -> str:
@@ -279,19 +197,3 @@ def _read(path: Path, digest: str) -> bytes:
     if _hash(data) != digest:
         raise UserError(f"{path} is damaged; delete {path.parent} and start again")
     return data
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    """A rename is only safe from a power cut once the folder itself is on disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attmask import atomic
 from attmask.config import override
 from attmask.data.sources import open_images
 from attmask.data.synthetic import MANIFEST, write_folder
@@ -103,7 +104,7 @@ def _begin(out: Path) -> None:
             return
         if any(out.iterdir()):
             raise UserError(f"{out} is not empty and holds no demo; choose another --out")
-        marks[0].write_text(json.dumps({"made by": "attmask demo"}) + "\n")
+        atomic.write(marks[0], json.dumps({"made by": "attmask demo"}) + "\n")
     except OSError as fault:
         why = fault.strerror or fault
         raise UserError(f"cannot use {out} for a demo: {why}; choose another --out") from fault

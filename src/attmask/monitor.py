@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from attmask import distributed
+from attmask import atomic, distributed
 from attmask.errors import UserError
 from attmask.settings import Config, setting
 from attmask.terminal import Bar, Screen, duration, screen
@@ -186,12 +185,7 @@ class Monitor:
             path.replace(self.run / OLD_METRICS)
             return
         kept = [record for record in read_metrics(self.run) if record["step"] < self.start_step]
-        beside = path.with_suffix(".jsonl.part")
-        with beside.open("w") as file:
-            file.writelines(json.dumps(record) + "\n" for record in kept)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        atomic.write(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def due(self, step: int) -> bool:
         """Whether the metrics of this step should be logged (reading them off a GPU costs time)."""

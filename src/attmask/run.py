@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from attmask import checkpoint, distributed
+from attmask import atomic, checkpoint, distributed
 from attmask.assign import checked, extra_of, fields_of, text_of
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, differences, from_yaml, to_yaml
@@ -61,7 +61,8 @@ class RunFolder:
         """Write down where the images are, for `attmask resume`."""
         if distributed.is_main():
             with self._mendable():
-                self._write(ORIGIN, json.dumps({"data": str(data.absolute())}, indent=1) + "\n")
+                origin = json.dumps({"data": str(data.absolute())}, indent=1) + "\n"
+                atomic.write(self.path / ORIGIN, origin)
 
     def check_room(self, checkpoint_bytes: int) -> None:
         """Refuse a disk that has no room for one checkpoint more."""
@@ -101,16 +102,7 @@ class RunFolder:
 
     def _write_config(self) -> None:
         if distributed.is_main():
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._write(CONFIG, to_yaml(self.config))
-
-    def _write(self, name: str, text: str) -> None:
-        beside = self.path / f".{name}.part"  # a full disk must not spoil the one there is
-        try:
-            beside.write_text(text)
-            beside.replace(self.path / name)
-        finally:
-            beside.unlink(missing_ok=True)
+            atomic.write(self.path / CONFIG, to_yaml(self.config))
 
     @contextmanager
     def _mendable(self) -> Iterator[None]:

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from attmask import atomic
 from attmask.data.source import Source
 from attmask.data.sources import DataConfig
 from attmask.errors import UserError
@@ -185,7 +186,6 @@ def save_attention_pictures(
         )
     grid = backbone.grid(image_size, image_size)
     read = partial(read_crop, source, image_size, data)
-    out.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
     with frozen(backbone):
         for (crops,) in read_in_order(read, indices, batch_size=rows):
@@ -198,5 +198,6 @@ def save_attention_pictures(
             )
             sheet = attention_sheet(crops, attention, masks, grid=grid, heads=heads)
             files.append(out / f"attention_{len(files) + 1}.png")
-            sheet.save(files[-1])
+            with atomic.file(files[-1]) as part:
+                sheet.save(part)
     return files

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int64
 from numpy.lib import format as npy
 
+from attmask import atomic
 from attmask.data.stores.mapped import map_npz
 from attmask.data.stores.names import Names, pack
 
@@ -87,8 +88,7 @@ class Index:
         return all(0 <= stamp.mtime_ns <= latest for stamp in self.watched.values())
 
     def save(self, folder: Path) -> None:
-        """Write it into `folder`: beside the old one, then renamed."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write it into `folder`."""
         arrays: dict[str, np.ndarray] = {}
         about: dict[str, Any] = {
             "version": _VERSION,
@@ -114,15 +114,10 @@ class Index:
         arrays["stamps"] = np.array(stamps, dtype=np.int64).reshape(-1, 2)
         text = json.dumps(about, ensure_ascii=True)
         arrays["about"] = np.frombuffer(text.encode(), dtype=np.uint8)
-        beside = folder / f".{FILE}.part"
-        try:
-            with ZipFile(beside, "w") as archive:
-                for name, array in arrays.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        npy.write_array(member, array, allow_pickle=False)
-            beside.replace(folder / FILE)
-        finally:
-            beside.unlink(missing_ok=True)
+        with atomic.file(folder / FILE) as beside, ZipFile(beside, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    npy.write_array(member, array, allow_pickle=False)
 
     def is_fresh(self) -> bool:
         """Whether every watched file and folder is as it was."""
