@@ -6,8 +6,6 @@ CACHE/1f0c.../vectors.npy  rows.npy  key.json        written beside and renamed
 import hashlib
 import json
 import os
-import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,11 +15,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
-from attmask import distributed
+from attmask import atomic, distributed
 from attmask.errors import UserError
 
 VECTORS, ROWS, KEY = "vectors.npy", "rows.npy", "key.json"
-_PART = ".part-"
 _ROWS_AT_ONCE = 4096
 
 
@@ -80,33 +77,26 @@ class FeatureCache:
         shared disk.
         """
         place = self.place(key)
-        part = place.with_name(distributed.from_main(f"{_PART}{place.name}-{_this_process()}"))
+        writer = distributed.from_main(atomic.new_writer() if distributed.is_main() else "")
         rank, world = distributed.rank(), distributed.world_size()
         rows = range(rank * images // world, (rank + 1) * images // world)
         try:
-            if distributed.is_main():
-                _remove_leftovers(place)
-            part.mkdir(parents=True, exist_ok=True)
-            vectors = _new_array(part / f"{rank}-{VECTORS}", len(rows), width)
-            readable = np.zeros(len(rows), dtype=np.bool_)
-            yield Share(rows, vectors, readable)
-            vectors.flush()
-            np.save(part / f"{rank}-{ROWS}", np.flatnonzero(readable).astype(np.int64))
-            distributed.wait_for_all()
-            if distributed.is_main():
-                _join(part, images, width, world)
-                (part / KEY).write_text(json.dumps(key, indent=1))
-                shutil.rmtree(place, ignore_errors=True)
-                part.rename(place)
+            with atomic.folder(place, replaces=lambda _: True, writer=writer) as part:
+                vectors = _new_array(part / f"{rank}-{VECTORS}", len(rows), width)
+                readable = np.zeros(len(rows), dtype=np.bool_)
+                yield Share(rows, vectors, readable)
+                vectors.flush()
+                np.save(part / f"{rank}-{ROWS}", np.flatnonzero(readable).astype(np.int64))
+                distributed.wait_for_all()
+                if distributed.is_main():
+                    _join(part, images, width, world)
+                    (part / KEY).write_text(json.dumps(key, indent=1))
             distributed.wait_for_all()
         except OSError as fault:
             raise UserError(
                 f"cannot keep features in {self.folder}: {fault.strerror or fault}; "
                 "make room, or choose another folder with --cache"
             ) from fault
-        finally:
-            if distributed.is_main():
-                shutil.rmtree(part, ignore_errors=True)
 
 
 def _new_array(file: Path, rows: int, width: int) -> "np.memmap[Any, np.dtype[np.float32]]":
@@ -137,25 +127,3 @@ def _join(folder: Path, images: int, width: int, shares: int) -> None:
             done += len(some)
         (folder / f"{rank}-{VECTORS}").unlink()
     whole.flush()
-
-
-def _this_process() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
-
-
-def _remove_leftovers(place: Path) -> None:
-    """What processes of this machine that were killed while they wrote have left."""
-    for left in place.parent.glob(f"{_PART}*-{socket.gethostname()}-*"):
-        number = left.name.rpartition("-")[2]
-        if number.isdecimal() and not _is_alive(int(number)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
