@@ -22,7 +22,7 @@ from attmask.assign import (
     with_values,
 )
 from attmask.checkpoint import CheckpointConfig
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
 from attmask.data.views import ViewsConfig
 from attmask.losses import LossConfig
 from attmask.masking import MaskingConfig

@@ -12,11 +12,11 @@ import torch
 
 from attmask import distributed
 from attmask.config import PretrainConfig
+from attmask.data.config import DataConfig
 from attmask.data.decode import check_readable
 from attmask.data.loader import Loader
 from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.data.views import Views
 from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers

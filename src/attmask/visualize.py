@@ -12,8 +12,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from attmask import atomic
+from attmask.data.config import DataConfig
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import (
     Autocast,

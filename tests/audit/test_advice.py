@@ -12,7 +12,7 @@ from attmask.audit.advice import Findings, Machine, Plan, images_used, plan
 from attmask.audit.summary import Pixels
 from attmask.cli import parse
 from attmask.config import override
-from attmask.data.sources import IMAGENET_MEAN, IMAGENET_STD
+from attmask.data.config import IMAGENET_MEAN, IMAGENET_STD
 from attmask.recipe import load_recipe
 
 CPU, GPU = Machine("cpu", 4, 3), Machine("cuda", 16, 15)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from attmask.audit.facts import PictureFacts
 from attmask.audit.survey import spread_evenly, survey
-from attmask.data.source import Images, Raw, everything
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
+from attmask.data.images import Images
+from attmask.data.source import Raw, everything
 from attmask.errors import UserError
 
 

@@ -15,12 +15,13 @@ from PIL import Image
 
 from attmask.data.batch import Batch
 from attmask.data.colours import recolour
+from attmask.data.config import DataConfig
 from attmask.data.cut import cut
 from attmask.data.draws import draw
 from attmask.data.loader import Loader
 from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source, everything
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from attmask.data.stores.files import Files
 from attmask.data.views import ViewsConfig
 from attmask.errors import UserError

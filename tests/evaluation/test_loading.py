@@ -9,7 +9,7 @@ from timm.models.vision_transformer import VisionTransformer
 
 from attmask.api import pretrain
 from attmask.config import from_yaml
-from attmask.data.sources import IMAGENET_MEAN
+from attmask.data.config import IMAGENET_MEAN
 from attmask.errors import UserError
 from attmask.evaluation.loading import load_model, load_run, names_of
 from attmask.evaluation.model import FrozenModel

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from attmask.data.source import Images, everything
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.config import DataConfig
+from attmask.data.images import Images
+from attmask.data.source import everything
+from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.evaluation import online as module
 from attmask.evaluation.datasets.pictures import Shown

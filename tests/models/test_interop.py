@@ -15,7 +15,8 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
-from attmask.data.sources import IMAGENET_MEAN, IMAGENET_STD, DataConfig, open_images
+from attmask.data.config import IMAGENET_MEAN, IMAGENET_STD, DataConfig
+from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import CenterCrop, Reading

@@ -20,8 +20,10 @@ from attmask.audit.summary import (
 from attmask.audit.survey import Survey, survey
 from attmask.audit.timing import Timing, time_steps
 from attmask.audit.warn import warnings_of
-from attmask.data.source import Images, Source
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.config import DataConfig
+from attmask.data.images import Images
+from attmask.data.source import Source
+from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.hardware import choose_device, cores, default_workers
 from attmask.recipe import load_recipe

@@ -10,10 +10,10 @@ from jaxtyping import UInt8
 
 from attmask.audit.fingerprint import SIDE, digest, perceptual_hashes, thumbnail
 from attmask.audit.stored import Stored, stored
+from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, open_picture
 from attmask.data.pictures.picture import Picture
 from attmask.data.source import Raw, Source, everything
-from attmask.data.sources import DataConfig
 
 SMALL_SIDE = 128
 """The short side of the pixels that are looked at, where a picture is larger."""

@@ -11,8 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch.utils.data import DataLoader, Dataset
 
 from attmask.audit.facts import PictureFacts, examine
-from attmask.data.source import Images, Source
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
+from attmask.data.images import Images
+from attmask.data.source import Source
 from attmask.data.workers import start_worker
 from attmask.errors import UserError
 from attmask.hardware import cores

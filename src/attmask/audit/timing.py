@@ -25,8 +25,8 @@ from torch import Tensor
 from attmask.audit.memory import peak_bytes, private_bytes
 from attmask.config import PretrainConfig
 from attmask.data.batch import Batch
+from attmask.data.images import Images
 from attmask.data.loader import Loader
-from attmask.data.source import Images
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import normalise
 from attmask.evaluation.online import BATCH, crops_held

@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.utils.data import Dataset, get_worker_info
 
 from attmask.data.colours import Look, recolour
+from attmask.data.config import DataConfig
 from attmask.data.cut import best_shrink, cut
 from attmask.data.decode import UnreadableImageError, open_picture, replacement
 from attmask.data.device import recolour_batch
 from attmask.data.draws import ViewParameters, draw
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.data.views import GLOBAL_VIEWS, Views, ViewsConfig
 from attmask.errors import UserError
 

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
 
+from attmask.data.config import DataConfig
 from attmask.data.pictures.depth import UnfitError
 from attmask.data.pictures.picture import Picture, Target, picture_of
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.randomness import uniform
 

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from attmask.data.batch import Batch, BatchMaker, Request
+from attmask.data.config import DataConfig
 from attmask.data.order import sequential, shuffled
 from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.data.views import ViewsConfig
 from attmask.data.workers import Feed, share, start_worker
 from attmask.errors import UserError

@@ -1,20 +1,14 @@
 """Images in a fixed order, wherever they are read from, and the class of each where it is known."""
 
-import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
 
-from attmask.data.pictures.endings import describe_skipped
-from attmask.data.stores.index import Index
 from attmask.errors import UserError
-from attmask.wording import counted
-
-log = logging.getLogger(__name__)
 
 Raw: TypeAlias = bytes | np.ndarray
 """A picture as it is stored: an encoded file, or pixels (H W or H W C, of any number type)."""
@@ -117,71 +111,6 @@ class Source:
             # or one film, which lie together, are on both sides.
             asked[[ours[(2 * j + 1) * len(ours) // (2 * count)] for j in range(count)]] = True
         return self.subset(np.flatnonzero(~asked)), self.subset(np.flatnonzero(asked))
-
-
-@dataclass(frozen=True, eq=False)
-class Images:
-    """A data set: images to train on and, if there are any, images that are held out."""
-
-    train: Source
-    val: Source | None = None
-    test: Source | None = None
-    found: Index | None = field(default=None, repr=False)
-    """What a scan found just now; none where nothing was scanned."""
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """How many files were passed over because of their ending, by ending."""
-
-    @classmethod
-    def of(cls, splits: Mapping[str, Source]) -> "Images":
-        """The data set of these splits: train, and perhaps val and test."""
-        return cls(splits["train"], splits.get("val"), splits.get("test"))
-
-    @property
-    def splits(self) -> Mapping[str, Source]:
-        """The splits that there are, by name."""
-        named = {"train": self.train, "val": self.val, "test": self.test}
-        return {name: source for name, source in named.items() if source is not None}
-
-    @property
-    def held_out(self) -> Source | None:
-        """The images to evaluate on: val, or else test, or none."""
-        name = self.split_to_test("auto")
-        return None if name is None else self.splits[name]
-
-    def split_to_test(self, wanted: str) -> str | None:
-        """The name of the split to evaluate on: `auto` is val, or else test, or none."""
-        if wanted == "auto":
-            return next((name for name in self.splits if name != "train"), None)
-        if wanted not in self.splits:
-            raise UserError(
-                f"there is no split {wanted} in {self.train.root}, only "
-                f"{', '.join(self.splits)}; choose one of these"
-            )
-        return wanted
-
-    def left_out(self) -> list[str]:
-        """What is there but not trained on, a line each: other splits, and files of other kinds."""
-        held_out = [
-            f"{name}: {counted(len(source), 'image')}"
-            for name, source in self.splits.items()
-            if name != "train"
-        ]
-        lines = []
-        if held_out:
-            alone = len(held_out) == 1 and held_out[0].endswith(" image")
-            lines.append(f"{' and '.join(held_out)} {'is' if alone else 'are'} held out")
-        if self.skipped:
-            lines.append(describe_skipped(self.skipped))
-        return lines
-
-    def keep_index(self, folder: Path) -> None:
-        """Save what the scan found, if it was a scan, so that the next start need not scan."""
-        if self.found is None or not self.found.can_be_trusted:
-            return
-        try:
-            self.found.save(folder)
-        except OSError as fault:  # a start that scans again is no reason to stop this run
-            log.warning("cannot keep the index in %s: %s", folder, fault.strerror or fault)
 
 
 def everything(root: Path, store: Store) -> Source:

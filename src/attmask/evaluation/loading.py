@@ -15,7 +15,7 @@ from torch import Tensor
 from attmask import checkpoint
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, from_yaml
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.model import FrozenModel, Prototypes
 from attmask.models.backbone import build_backbone

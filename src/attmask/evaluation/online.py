@@ -10,9 +10,10 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import decode
-from attmask.data.source import Images, Source
-from attmask.data.sources import DataConfig
+from attmask.data.images import Images
+from attmask.data.source import Source
 from attmask.evaluation.features.forward import (
     Autocast,
     CachedCrops,

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import decode
 from attmask.data.pictures.endings import describe_skipped, ending_of
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from tests.data.strange import scene
 from tests.sources import write_tar
 

@@ -9,8 +9,9 @@ import numpy as np
 import pillow_heif
 from PIL import Image
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import decode
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from tests.data.strange import scene
 from tests.runs import environment
 from tests.sources import names, png
@@ -55,7 +56,8 @@ known = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *more: None if name == "pillow_heif" else known(name, *more)
 from attmask.data.decode import decode
 from attmask.data.pictures.endings import describe_skipped
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.config import DataConfig
+from attmask.data.sources import open_images
 from attmask.errors import UserError
 root = Path(sys.argv[1])
 found = open_images(root)

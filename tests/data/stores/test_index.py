@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attmask.data.source import Images
+from attmask.data.images import Images
 from attmask.data.sources import open_images
 from attmask.data.stores.index import FILE
 from tests.sources import labels, names, png, touch, write_tar

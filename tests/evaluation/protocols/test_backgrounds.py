@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.backgrounds import (
     KINDS,

@@ -18,7 +18,8 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as reference
 
 from attmask import distributed
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.config import DataConfig
+from attmask.data.sources import open_images
 from attmask.data.views import ViewsConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Labelled, Split

@@ -10,7 +10,8 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Int64
 
-from attmask.data.source import Images, Source
+from attmask.data.images import Images
+from attmask.data.source import Source
 from attmask.data.stores.axes import channels_first
 from attmask.data.stores.labels import Labelled, LabelsBuilder, match_classes
 from attmask.data.stores.mapped import map_npy, map_npz, npz_shapes

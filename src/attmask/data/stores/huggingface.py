@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from attmask.data.source import Images, Source
+from attmask.data.images import Images
+from attmask.data.source import Source
 from attmask.data.stores.folder import list_folder
 from attmask.data.stores.labels import Labelled, label_texts, match_classes
 from attmask.data.stores.parquet import LABEL_COLUMNS, picture_bytes, picture_column

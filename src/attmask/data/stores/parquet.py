@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from attmask.data.source import Images, Source
+from attmask.data.images import Images
+from attmask.data.source import Source
 from attmask.data.stores.folder import PARQUET, Walk, names_ending
 from attmask.data.stores.labels import Labelled, label_texts, match_classes
 from attmask.data.stores.splits import by_prefix, splits_among, with_train

@@ -15,10 +15,10 @@ from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 
 from attmask import distributed
+from attmask.data.config import DataConfig
 from attmask.data.contents import contents
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import Features, frozen, normalise, read_in_order
 from attmask.evaluation.features.readout import Encoding

@@ -13,9 +13,9 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.data.workers import Feed, share, start_worker
 from attmask.errors import UserError
 from attmask.models.backbone import Backbone

@@ -11,9 +11,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import (
     Autocast,

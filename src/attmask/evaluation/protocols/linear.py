@@ -15,10 +15,10 @@ from PIL import Image
 from pydantic import PositiveFloat
 from torch import Tensor
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, check_readable, decode
 from attmask.data.draws import Box, draw
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.data.views import ViewsConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Split
