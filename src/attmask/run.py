@@ -16,6 +16,7 @@ from attmask import atomic, checkpoint, distributed
 from attmask.assign import checked, extra_of, fields_of, text_of
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, differences, from_yaml, to_yaml
+from attmask.data.contents import fingerprint
 from attmask.data.source import Source
 from attmask.errors import UserError
 
@@ -178,13 +179,3 @@ def default_folder(data: Path, name: str, recipe: PretrainConfig, config: Pretra
 
 def _amount(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
-
-
-def fingerprint(source: Source) -> str:
-    """What the order of images and so every batch depends on: the names and the classes."""
-    digest = hashlib.sha256()
-    labels = source.labels
-    for index in range(len(source)):
-        label = -1 if labels is None else int(labels[index])
-        digest.update(f"{source.name(index)}\t{label}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()

@@ -1,6 +1,6 @@
 """Images in a fixed order, wherever they are read from, and the class of each where it is known."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -31,6 +31,15 @@ class Store(Protocol):
     @property
     def shards(self) -> Sequence[int]:
         """The rows where a shard begins, 0 the first; empty where pictures are single files."""
+        ...
+
+
+@runtime_checkable
+class StoreOfFiles(Protocol):
+    """A store that knows the files its pictures are in."""
+
+    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+        """The files that hold these pictures and perhaps others, in a fixed order."""
         ...
 
 

@@ -1,11 +1,12 @@
 """Pictures in single files: one file a picture, named by where it lies."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int64
 
 from attmask.data.source import Source
 from attmask.data.stores.index import Index, Part
@@ -34,6 +35,10 @@ class Files:
     def shards(self) -> Sequence[int]:
         """None: every picture is a file of its own."""
         return ()
+
+    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+        """The file of each picture."""
+        return (self.root / self.names[int(row)] for row in rows)
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -2,11 +2,12 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from attmask.data.images import Images
 from attmask.data.source import Source
@@ -36,6 +37,10 @@ class Saved:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_process": -1, "_pictures": None}
+
+    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+        """All files of the saved dataset, whichever pictures are asked for."""
+        return sorted(self.folder.glob("*.arrow"))
 
     def __len__(self) -> int:
         return self.images

@@ -9,11 +9,12 @@ import logging
 import os
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from attmask.data.images import Images
 from attmask.data.source import Source
@@ -94,6 +95,10 @@ class Rows:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_groups": OrderedDict(), "_process": -1}
+
+    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+        """All files of the store, whichever pictures are asked for."""
+        return [self.root / name for name in self.files]
 
     def __len__(self) -> int:
         return self._group_begins[-1]
