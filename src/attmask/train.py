@@ -17,6 +17,7 @@ from attmask.data.decode import check_readable
 from attmask.data.loader import Loader
 from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
+from attmask.data.subset import first_per_class, first_percent
 from attmask.data.views import Views
 from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers
@@ -71,7 +72,7 @@ def _subset(source: Source, data: DataConfig) -> Source:
     """The images that a recipe (20 % of ImageNet) asks for; without labels, a number of each class
     cannot be taken and all stay."""
     if data.percent is not None:
-        return source.first_percent(data.percent)
+        return first_percent(source, data.percent)
     if (count := data.per_class) is None:
         return source
     if source.labels is None:
@@ -81,7 +82,7 @@ def _subset(source: Source, data: DataConfig) -> Source:
             len(source),
         )
         return source
-    return source.first_per_class(count)
+    return first_per_class(source, count)
 
 
 class Trainer:

@@ -14,6 +14,7 @@ from attmask.audit.facts import PictureFacts, examine
 from attmask.data.config import DataConfig
 from attmask.data.images import Images
 from attmask.data.source import Source
+from attmask.data.subset import evenly_spaced
 from attmask.data.workers import start_worker
 from attmask.errors import UserError
 from attmask.hardware import cores
@@ -67,24 +68,19 @@ def survey(
     splits = images.splits
     total = sum(map(len, splits.values()))
     chosen = {
-        name: spread_evenly(len(part), max(1, round(len(part) * min(1.0, max_images / total))))
+        name: evenly_spaced(len(part), max(1, round(len(part) * min(1.0, max_images / total))))
         for name, part in splits.items()
     }
     found: dict[str, list[PictureFacts]] = {name: [] for name in splits}
     with _progress() as progress:
         task = progress.add_task("reading pictures", total=sum(map(len, chosen.values())))
         for name, indices in chosen.items():
-            timed = indices[spread_evenly(len(indices), min(_TIMED, len(indices)))]
+            timed = indices[evenly_spaced(len(indices), min(_TIMED, len(indices)))]
             chunks = _Chunks(splits[name], indices, frozenset(timed.tolist()), config)
             for chunk in _read(chunks, _workers(workers, len(chunks))):
                 found[name] += chunk
                 progress.advance(task, len(chunk))
     return Survey(found)
-
-
-def spread_evenly(images: int, count: int) -> Int64[np.ndarray, " count"]:
-    """`count` of `images` indices, in order, as far from one another as can be."""
-    return np.arange(count, dtype=np.int64) * images // max(count, 1)
 
 
 def _read(chunks: _Chunks, workers: int) -> Iterator[list[PictureFacts]]:

@@ -13,6 +13,7 @@ from attmask.data.config import DataConfig
 from attmask.data.pictures.depth import UnfitError
 from attmask.data.pictures.picture import Picture, Target, picture_of
 from attmask.data.source import Source
+from attmask.data.subset import evenly_spaced
 from attmask.errors import UserError
 from attmask.randomness import uniform
 
@@ -63,9 +64,9 @@ def check_readable(source: Source, config: DataConfig) -> None:
     """Refuse a source of which none of up to 16 images, evenly spaced, can be read."""
     count = min(_TRIES, len(source))
     faults = []
-    for probe in range(count):
+    for probe in evenly_spaced(len(source), count).tolist():
         try:
-            decode(source, probe * len(source) // count, config)
+            decode(source, probe, config)
             return
         except UnreadableImageError as fault:
             faults.append(fault)

@@ -14,6 +14,7 @@ from attmask.data.config import DataConfig
 from attmask.data.decode import decode
 from attmask.data.images import Images
 from attmask.data.source import Source
+from attmask.data.subset import first_per_class, first_percent, split_holdout, spread_evenly
 from attmask.evaluation.features.forward import (
     Autocast,
     CachedCrops,
@@ -23,7 +24,6 @@ from attmask.evaluation.features.forward import (
     frozen,
     normalise,
     read_in_order,
-    spread_evenly,
 )
 from attmask.evaluation.metrics.baselines import colour_features, pixel_features
 from attmask.evaluation.metrics.geometry import alignment, effective_rank, uniformity
@@ -199,9 +199,9 @@ def _read_views(
 def _trained_on(train: Source, data: DataConfig) -> Source:
     """The part of the training images that a recipe takes."""
     if data.percent is not None:
-        return train.first_percent(data.percent)
+        return first_percent(train, data.percent)
     if data.per_class is not None and train.labels is not None:
-        return train.first_per_class(data.per_class)
+        return first_per_class(train, data.per_class)
     return train
 
 
@@ -231,5 +231,5 @@ def _bank_and_queries(
         "training images",
         100 * HOLDOUT,
     )
-    bank, queries = train.split_holdout(HOLDOUT)
+    bank, queries = split_holdout(train, HOLDOUT)
     return (bank, queries, monitor.knn_max_query_images) if len(queries) else without_labels

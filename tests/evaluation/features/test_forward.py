@@ -27,7 +27,6 @@ from attmask.evaluation.features.forward import (
     frozen,
     normalise,
     read_in_order,
-    spread_evenly,
 )
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from tests.sources import of_files
@@ -135,28 +134,6 @@ def test_normalised_pixels_equal_torchvisions() -> None:
 def test_two_means_for_three_channels_are_refused() -> None:
     with pytest.raises(UserError, match="2 means and 3 deviations for images of 3 channels"):
         normalise(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), (0.5, 0.5), DATA.std)
-
-
-@given(
-    counts=st.lists(st.integers(1, 30), min_size=1, max_size=6),
-    limit=st.integers(1, 80),
-)
-def test_a_limited_choice_is_as_equal_over_classes_as_can_be(counts: list[int], limit: int) -> None:
-    labels = [label for label, count in enumerate(counts) for _ in range(count)]
-    chosen = spread_evenly(labels, len(labels), limit)
-    assert len(chosen) == min(limit, len(labels))
-    assert chosen == sorted(set(chosen))
-    taken = [sum(labels[i] == label for i in chosen) for label in range(len(counts))]
-    room = [t for t, count in zip(taken, counts, strict=True) if t < count]
-    assert not room or max(taken) - min(room) <= 1
-
-
-def test_a_limited_choice_is_evenly_spaced() -> None:
-    assert spread_evenly([0] * 8 + [1] * 4, 12, 4) == [0, 4, 8, 10]
-    assert spread_evenly(None, 10, 5) == [0, 2, 4, 6, 8]
-    assert spread_evenly(None, 3, None) == [0, 1, 2]
-    with pytest.raises(UserError, match="at least 1"):
-        spread_evenly(None, 3, 0)
 
 
 @pytest.mark.parametrize(("batch_size", "workers"), [(1, 0), (7, 0), (100, 0), (4, 2)])

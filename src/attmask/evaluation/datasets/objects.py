@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import ClassVar
 
+from attmask.data.subset import spread_evenly
 from attmask.errors import UserError
 from attmask.evaluation.datasets.pictures import Pictures, Shown
-from attmask.evaluation.features.forward import spread_evenly
 from attmask.evaluation.metrics.objects import ObjectMasks
 from attmask.settings import setting
 

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from attmask.data.source import Source
 from attmask.data.sources import open_images
+from attmask.data.subset import spread_evenly
 from attmask.errors import UserError
-from attmask.evaluation.features.forward import spread_evenly
 from attmask.settings import Config, setting
 
 

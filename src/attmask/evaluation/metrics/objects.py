@@ -14,6 +14,7 @@ from torch.nn import functional
 from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
+from attmask.data.subset import spread_evenly
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import (
     Autocast,
@@ -24,7 +25,6 @@ from attmask.evaluation.features.forward import (
     frozen,
     normalise,
     read_in_order,
-    spread_evenly,
     uncounted,
 )
 from attmask.masking import Block, Grid, High, Hint, Low, Masker, Random, Strategy
