@@ -310,3 +310,23 @@ def test_a_checkpoint_may_be_copied_elsewhere(tmp_path: Path) -> None:
     folder = checkpoint.save(tmp_path / "a", made(5), keep=1)
     shutil.copytree(folder, tmp_path / "b" / "anything")
     assert same(checkpoint.load(tmp_path / "b" / "anything"), made(5))
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged"])
+def test_only_the_files_that_are_asked_for_must_be_whole(tmp_path: Path, harm: str) -> None:
+    folder = checkpoint.save(tmp_path, made(1), keep=1)
+    moments = folder / "optimizer.safetensors"
+    moments.unlink() if harm == "missing" else flip(moments, 100)
+    for found in (
+        checkpoint.load(folder, only=["weights"]),
+        checkpoint.load_newest(tmp_path, only=["weights"]),
+    ):
+        assert found is not None
+        assert list(found.tensors) == ["weights"]
+        assert torch.equal(found.tensors["weights"]["a"], made(1).tensors["weights"]["a"])
+        assert (found.step, found.info) == (1, made(1).info)
+    with pytest.raises(UserError, match="whole"):
+        checkpoint.load_newest(tmp_path)
+    flip(folder / "weights.safetensors", 100)
+    with pytest.raises(UserError, match=r"weights.safetensors is damaged"):
+        checkpoint.load(folder, only=["weights"])

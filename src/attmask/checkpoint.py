@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,14 +79,20 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
     (folder / STATE_HASH).write_text(_hash(data))
 
 
-def load(folder: Path) -> Checkpoint:
-    """Read a checkpoint and refuse one whose files are not what was written."""
+def load(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint:
+    """Read a checkpoint and refuse one whose files are not what was written.
+
+    `only` names the groups of tensors to read, for instance `weights`; the files of the others are
+    neither opened nor verified.
+    """
     try:
         digest = (folder / STATE_HASH).read_bytes().decode("ascii", errors="replace")
         state = json.loads(_read(folder / STATE, digest))
+        hashes = {f.removesuffix(".safetensors"): hashed for f, hashed in state["files"].items()}
         tensors = {
-            file.removesuffix(".safetensors"): safetensors.torch.load(_read(folder / file, digest))
-            for file, digest in state["files"].items()
+            name: safetensors.torch.load(_read(folder / f"{name}.safetensors", hashed))
+            for name, hashed in hashes.items()
+            if only is None or name in only
         }
     except FileNotFoundError as fault:
         if not folder.is_dir():
@@ -116,15 +122,15 @@ def newest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load_newest(folder: Path) -> Checkpoint | None:
+def load_newest(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint | None:
     """The newest checkpoint that is undamaged; a damaged one is named and passed over.
 
     A run in training removes its older checkpoints, perhaps the very one that is being read: as
-    long as the folders change, they are looked at again.
+    long as the folders change, they are looked at again. `only` is as in `load`.
     """
     for attempt in range(_LOOKS):
         found = _versions(folder)
-        loaded, damaged = _first_whole(sorted(found, reverse=True))
+        loaded, damaged = _first_whole(sorted(found, reverse=True), only)
         if loaded is None and (found != _versions(folder) or _is_just_written(folder, attempt)):
             time.sleep(min(0.02 * attempt, 1.0))
             continue
@@ -145,12 +151,14 @@ def _is_just_written(folder: Path, attempt: int) -> bool:
     return attempt < 5 and not _folders(folder) and atomic.is_being_written(folder)
 
 
-def _first_whole(paths: Sequence[Path]) -> tuple[Checkpoint | None, list[str]]:
+def _first_whole(
+    paths: Sequence[Path], only: Collection[str] | None
+) -> tuple[Checkpoint | None, list[str]]:
     """The first of these that can be loaded, and what is wrong with those before it."""
     damaged: list[str] = []
     for path in paths:
         try:
-            return load(path), damaged
+            return load(path, only=only), damaged
         except UnreadableCheckpointError:
             raise  # passing over it would lose what was trained since the one before
         except UserError as fault:

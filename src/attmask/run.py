@@ -121,7 +121,7 @@ def saved_config(run: Path) -> PretrainConfig:
     """The settings of a run that was begun."""
     if (run / CONFIG).is_file():
         return from_yaml(run / CONFIG)
-    found = checkpoint.load_newest(run / "checkpoints")
+    found = checkpoint.load_newest(run / "checkpoints", only=())
     if found is None:
         raise UserError(f"{run} holds no run; give a folder that `attmask pretrain` has made")
     return _config_of(run, found)

@@ -160,9 +160,9 @@ def _which(text: str) -> tuple[Path, Which]:
 
 
 def _saved(path: Path, folder: Path, run: Path) -> Checkpoint:
-    found = (
-        checkpoint.load_newest(run / "checkpoints") if run == folder else checkpoint.load(folder)
-    )
+    if run != folder:
+        return checkpoint.load(folder, only=["weights"])
+    found = checkpoint.load_newest(run / "checkpoints", only=["weights"])
     if found is None:
         raise UserError(f"{path} has no checkpoint yet; start its training again to make one")
     return found
