@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 
 from attmask import distributed
-from attmask.audit.audit import MAX_IMAGES, inspect_images
-from attmask.audit.record import Audit
+from attmask.audit.audit import Audit
+from attmask.audit.inspect import MAX_IMAGES, inspect_images
 from attmask.config import PretrainConfig, differences, override
 from attmask.data.sources import images_path, open_images
 from attmask.data.stores.axes import FEW_CHANNELS

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from attmask.audit.audit import inspect_images
-from attmask.audit.likeness import Leak
+from attmask.audit.duplicates import Leak
+from attmask.audit.inspect import inspect_images
 from tests.audit.pictures import natural, write
 from tests.real_data import FOLDER, needs
 

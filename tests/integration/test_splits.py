@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attmask.audit.audit import inspect_images
+from attmask.audit.inspect import inspect_images
 from attmask.audit.table import render
 from attmask.cli import main
 from attmask.data.sources import open_images

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float32, Int64, UInt8
 
 from attmask.audit.align import fit, has_corners
-from attmask.audit.duplicates import Groups, Link
 from attmask.audit.fingerprint import SIDE
+from attmask.audit.links import Groups, Link
 from attmask.audit.windows import WHOLE, WINDOWS, candidates
 
 _BLOCK = 1024  # pairs that are held as floats at once

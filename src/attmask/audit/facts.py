@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import UInt8
 
 from attmask.audit.fingerprint import SIDE, digest, perceptual_hashes, thumbnail
-from attmask.audit.stored import Stored, stored
 from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, open_picture
 from attmask.data.pictures.picture import Picture
+from attmask.data.pictures.stored import StoredFormat, stored_format
 from attmask.data.source import Raw, Source, everything
 
 SMALL_SIDE = 128
@@ -33,7 +33,7 @@ class Speed:
 class Looks:
     """What a readable picture looks like."""
 
-    stored: Stored
+    stored: StoredFormat
     width: int
     height: int
     hash: int | None
@@ -101,7 +101,7 @@ def examine(source: Source, index: int, config: DataConfig, *, timed: bool = Fal
 
 def _look(held: Source, raw: Raw, config: DataConfig, timed: bool) -> Looks:
     open_picture(held, 0, config)  # refuses what has no good header
-    kind = stored(raw)
+    kind = stored_format(raw)
     as_stored = config.model_copy(update={"channels": kind.channels})
     picture = open_picture(held, 0, as_stored)
     shrink = _shrink(picture)

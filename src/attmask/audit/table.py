@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from attmask.audit.record import Audit
+from attmask.audit.audit import Audit
 from attmask.audit.summary import Spread
 from attmask.audit.timing import Timing
 from attmask.data.decode import one_line

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from attmask.audit.record import Audit
+from attmask.audit.audit import Audit
 from attmask.wording import agree, counted
 
 _FEW = 1000  # images

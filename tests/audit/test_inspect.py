@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attmask.audit import record
-from attmask.audit.audit import MAX_IMAGES, inspect_images
-from attmask.audit.record import Audit, Unreadable
+from attmask.audit import audit as audits
+from attmask.audit.audit import Audit, Unreadable
+from attmask.audit.inspect import MAX_IMAGES, inspect_images
 from attmask.audit.table import render
 from attmask.audit.timing import Timing
 from attmask.audit.warn import warnings_of
@@ -246,7 +246,7 @@ def test_what_a_run_costs_is_shown_and_warned_of(audit: Audit) -> None:
 
 def test_the_keys_of_the_json_are_those_that_are_documented(audit: Audit) -> None:
     found = json.loads(json.dumps(audit.to_dict()))
-    documented = re.findall(r"^ {4}([a-z_]+(?:, [a-z_]+)?) {2,}", record.__doc__ or "", re.M)
+    documented = re.findall(r"^ {4}([a-z_]+(?:, [a-z_]+)?) {2,}", audits.__doc__ or "", re.M)
     assert list(found) == [key for keys in documented for key in keys.split(", ")]
     for spread in found["sizes"].values():
         assert list(spread) == ["min", "q05", "median", "q95", "max"]
