@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from attmask import __version__
-from attmask.assign import describe
 from attmask.cli import main, parse
 from attmask.config import override
+from attmask.overrides import describe
 from attmask.recipe import load_recipe, read_recipe, recipes
 from tests.runs import COMMAND, SHORT, environment, finish, start
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attmask.assign import describe
 from attmask.config import PretrainConfig, differences, from_yaml, override, to_yaml
 from attmask.errors import UserError
+from attmask.overrides import describe
 from attmask.recipe import load_recipe, read_recipe
 
 DEFAULT = PretrainConfig()

@@ -12,15 +12,6 @@ from typing import Literal
 import torch
 from pydantic import field_validator, model_validator
 
-from attmask.assign import (
-    assigned,
-    checked,
-    dump_yaml,
-    extra_of,
-    fields_of,
-    parse_yaml,
-    with_values,
-)
 from attmask.checkpoint import CheckpointConfig
 from attmask.data.config import DataConfig
 from attmask.data.views import ViewsConfig
@@ -30,6 +21,15 @@ from attmask.models.backbone import BackboneConfig
 from attmask.models.heads import HeadConfig
 from attmask.monitor import MonitorConfig
 from attmask.optim import OptimConfig
+from attmask.overrides import (
+    assigned,
+    checked,
+    dump_yaml,
+    extra_of,
+    fields_of,
+    parse_yaml,
+    with_values,
+)
 from attmask.schedules import ScheduleConfig
 from attmask.settings import Config, setting
 

@@ -18,7 +18,7 @@ from attmask.masking import Masker
 from attmask.models.backbone import drop_path_rates
 from attmask.models.blocks import drop_path
 from attmask.models.network import Output, Student, Teacher
-from attmask.schedules import Now
+from attmask.schedules import StepSchedule
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,12 @@ class Distiller(nn.Module):
         with apart:
             return engine(*inputs, **settings)
 
-    def forward(self, views: Views, now: Now) -> Losses:
+    def forward(self, views: Views, now: StepSchedule) -> Losses:
         """The whole loss of a batch."""
         return Losses.sum(list(self.loss_parts(views, self.targets(views, now), now)))
 
     @torch.no_grad()
-    def targets(self, views: Views, now: Now) -> Targets:
+    def targets(self, views: Views, now: StepSchedule) -> Targets:
         """The teacher's pass: a mask from its attention, then centred or balanced logits."""
         grid = self.teacher.backbone.grid(*views.globals.shape[-2:])
 
@@ -151,7 +151,7 @@ class Distiller(nn.Module):
         )
 
     def loss_parts(
-        self, views: Views, targets: Targets, now: Now, *, is_last: bool = True
+        self, views: Views, targets: Targets, now: StepSchedule, *, is_last: bool = True
     ) -> Iterator[Losses]:
         """The loss in two parts, of local and of global crops, whose sum is the loss.
 
@@ -165,7 +165,7 @@ class Distiller(nn.Module):
         yield self._global_part(views, targets, now, share_gradients=is_last)
 
     def _global_part(
-        self, views: Views, targets: Targets, now: Now, *, share_gradients: bool
+        self, views: Views, targets: Targets, now: StepSchedule, *, share_gradients: bool
     ) -> Losses:
         """What the student predicts of masked crops."""
         loss, mask = self.loss, targets.mask
@@ -188,7 +188,7 @@ class Distiller(nn.Module):
         patch = patch_loss(guess.patches, targets.patches, weight, loss.student_temperature)
         return Losses(cls + loss.patch_weight * patch, cls.detach(), patch.detach())
 
-    def _local_part(self, views: Views, targets: Targets, now: Now) -> Losses:
+    def _local_part(self, views: Views, targets: Targets, now: StepSchedule) -> Losses:
         """What the student sees in local crops, against the teacher's global ones."""
         count = len(views.locals)
         guess = self._call_student(
@@ -206,7 +206,7 @@ class Distiller(nn.Module):
         return Losses(cls, cls.detach(), torch.zeros_like(cls))
 
     def _drop_path(
-        self, views: Views, now: Now, *, first_view: int, count: int
+        self, views: Views, now: StepSchedule, *, first_view: int, count: int
     ) -> Float64[np.ndarray, "L 2 crops"] | None:
         if not self.drop_path_rates.any():
             return None

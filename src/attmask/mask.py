@@ -10,8 +10,11 @@ from torch import Tensor
 
 from attmask.host import to_device
 
+Grid = tuple[int, int]
+"""Rows and columns of patches."""
 
-class Places(NamedTuple):
+
+class HiddenPatches(NamedTuple):
     """Hidden patches one after the other, image after image: M in all."""
 
     image: Int[Tensor, "M"]
@@ -55,9 +58,9 @@ class Mask:
         return self.hidden.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
 
     @cached_property
-    def places(self) -> Places:
+    def places(self) -> HiddenPatches:
         """Where the hidden patches are."""
         image = np.repeat(np.arange(len(self.counts)), self.counts)
         slot = np.arange(len(image)) - np.repeat(self.counts.cumsum() - self.counts, self.counts)
         there = to_device(np.stack([image, slot]), self.hidden.device)
-        return Places(there[0], self.order[there[0], there[1]], there[1])
+        return HiddenPatches(there[0], self.order[there[0], there[1]], there[1])

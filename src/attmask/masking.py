@@ -21,11 +21,9 @@ from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.host import to_device
-from attmask.mask import Mask
+from attmask.mask import Grid, Mask
 from attmask.randomness import uniform
 from attmask.settings import Config, setting
-
-Grid = tuple[int, int]
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from attmask.assign import checked, parse_yaml, unknown
 from attmask.config import PretrainConfig
 from attmask.errors import UserError
+from attmask.overrides import checked, parse_yaml, unknown
 from attmask.settings import Config, setting
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from torch import Tensor
 
 from attmask import atomic, checkpoint, distributed
-from attmask.assign import checked, extra_of, fields_of, text_of
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, differences, from_yaml, to_yaml
 from attmask.data.contents import fingerprint
 from attmask.data.source import Source
 from attmask.errors import UserError
+from attmask.overrides import checked, extra_of, fields_of, text_of
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class RunFolder:
         self.images = len(source)
         self.fingerprint = fingerprint(source)
 
-    def take_up(self) -> Checkpoint | None:
+    def resume(self) -> Checkpoint | None:
         """The newest checkpoint of this run, or none where it begins; settings are written."""
         with self._mendable():
             found = self._find()

@@ -39,7 +39,7 @@ class ScheduleConfig(Config):
 
 
 @dataclass(frozen=True)
-class Now:
+class StepSchedule:
     """The knobs at one step."""
 
     step: int
@@ -98,10 +98,10 @@ class Schedules:
         self._patch_temperature = Ramp(*config.patch_temperature, patch_epochs)
         self._frozen_epochs = config.freeze_last_layer_epochs
 
-    def at(self, step: int) -> Now:
+    def at(self, step: int) -> StepSchedule:
         """The knobs at a step, counted from 0."""
         epoch = step // self.steps_per_epoch
-        return Now(
+        return StepSchedule(
             step=step,
             epoch=epoch,
             lr=self._lr(step),

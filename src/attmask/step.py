@@ -9,7 +9,7 @@ from attmask.data.views import Views
 from attmask.distill import Diagnostics, Distiller, Losses, MeanLogits
 from attmask.hardware import Precision
 from attmask.optim import clip_each_parameter_, set_rates
-from attmask.schedules import Now
+from attmask.schedules import StepSchedule
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def train_step(
     distiller: Distiller,
     optimizer: Optimizer,
     views: Views,
-    now: Now,
+    now: StepSchedule,
     precision: Precision,
     *,
     accumulate: int = 1,
@@ -41,7 +41,7 @@ def compute_gradients(
     distiller: Distiller,
     optimizer: Optimizer,
     views: Views,
-    now: Now,
+    now: StepSchedule,
     precision: Precision,
     *,
     accumulate: int = 1,
@@ -68,7 +68,7 @@ def update_(
     distiller: Distiller,
     optimizer: Optimizer,
     mean_logits: Sequence[MeanLogits],
-    now: Now,
+    now: StepSchedule,
     precision: Precision,
     *,
     clip: float | None = None,

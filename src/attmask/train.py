@@ -32,7 +32,7 @@ from attmask.optim import (
     optimizer_tensors,
 )
 from attmask.run import RunFolder
-from attmask.schedules import Now, Schedules
+from attmask.schedules import Schedules, StepSchedule
 from attmask.step import StepReport, compute_gradients, update_
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class Trainer:
         self._updating = False
         self._evaluation_cut = False
         self._pace = Pace()
-        self._take_up()
+        self._resume()
         self._say_what_runs()
         if config.train.recompute:
             self.distiller.student.backbone.recompute_blocks()
@@ -158,9 +158,9 @@ class Trainer:
         """Whether all steps are done."""
         return self.step == self.schedules.steps
 
-    def _take_up(self) -> None:
+    def _resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
-        found = self.folder.take_up()
+        found = self.folder.resume()
         if found is None:
             return
         self.distiller.load_state_dict(dict(found.tensors["weights"]))
@@ -245,7 +245,7 @@ class Trainer:
         if monitor.due(now.step):
             self._report(report, now, monitor)
 
-    def learn(self, views: Views, now: Now) -> StepReport:
+    def learn(self, views: Views, now: StepSchedule) -> StepReport:
         """One training step with the run's settings; the caller counts it.
 
         A step that fails before its update leaves a state that can be saved.
@@ -267,7 +267,7 @@ class Trainer:
                 "and time"
             ) from fault
 
-    def _report(self, report: StepReport, now: Now, monitor: Monitor) -> None:
+    def _report(self, report: StepReport, now: StepSchedule, monitor: Monitor) -> None:
         """Log the step, after it was computed, and show it: only here is the device waited for."""
         losses = {f"loss/{name}": _mean(report.losses, name) for name in ("total", "cls", "patch")}
         diagnostics = {

@@ -23,7 +23,7 @@ from attmask.evaluation.features.forward import (
     read_in_order,
 )
 from attmask.evaluation.metrics.objects import strategy_masks
-from attmask.masking import Grid
+from attmask.mask import Grid
 from attmask.models.backbone import Backbone
 
 SMALLEST_CELL = 160  # pixels; smaller crops are enlarged by a whole factor

@@ -100,31 +100,31 @@ def test_a_hundred_thousand_pictures_are_compared_in_seconds_also_when_all_are_t
     assert groups == [list(range(100_000))] if same else [[0, 99_999]]
 
 
-def test_a_mirrored_hash_links_two_pictures_as_mirrored_and_a_symmetric_one_with_nobody() -> None:
+def test_a_flipped_hash_links_two_pictures_as_flipped_and_a_symmetric_one_with_nobody() -> None:
     hashes = [0, 2**64 - 1, 0xFFFF, None]
-    mirrored = [0xFFFF0000, 2**64 - 1, 0xFFFF << 32, None]
-    assert list(near_links(hashes, mirrored)) == []
+    flipped = [0xFFFF0000, 2**64 - 1, 0xFFFF << 32, None]
+    assert list(near_links(hashes, flipped)) == []
     hashes[2] = 0xFFFF0000 ^ 0b111
     groups = Groups(4)
-    groups.join(near_links(hashes, mirrored))
+    groups.join(near_links(hashes, flipped))
     assert groups.members() == [[0, 2]]
-    assert groups.seen_from(0) == {2: Link(0, 2, mirrored=True)}
+    assert groups.seen_from(0) == {2: Link(0, 2, flipped=True)}
 
 
 def test_what_pictures_need_to_become_the_first_adds_up_along_the_links() -> None:
     groups = Groups(5)
     groups.join(
         [
-            Link(0, 1, mirrored=True),
-            Link(2, 1, mirrored=True, cropped=True),
-            Link(2, 3, mirrored=True),
+            Link(0, 1, flipped=True),
+            Link(2, 1, flipped=True, cropped=True),
+            Link(2, 3, flipped=True),
             Link(0, 3),  # known already by way of 1 and 2
         ]
     )
     assert groups.members() == [[0, 1, 2, 3]]
     assert groups.seen_from(0) == {
-        1: Link(0, 1, mirrored=True),
+        1: Link(0, 1, flipped=True),
         2: Link(0, 2, cropped=True),
-        3: Link(0, 3, mirrored=True, cropped=True),
+        3: Link(0, 3, flipped=True, cropped=True),
     }
     assert groups.seen_from(4) == {}

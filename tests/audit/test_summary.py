@@ -43,7 +43,7 @@ def test_a_spread_rises_from_the_least_to_the_greatest(values: list[float]) -> N
 
 
 @given(st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=1, max_size=20))
-def test_mean_and_deviation_are_those_of_all_pictures_together(
+def test_mean_and_std_are_those_of_all_pictures_together(
     values: list[tuple[float, float, float]],
 ) -> None:
     found = pixels([look(value) for value in values], 3)

@@ -10,7 +10,7 @@ from attmask.data.sources import open_images
 from attmask.data.views import Views
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
-from attmask.schedules import Now
+from attmask.schedules import StepSchedule
 from attmask.step import StepReport
 from attmask.train import Trainer
 
@@ -49,7 +49,7 @@ def test_what_a_run_would_refuse_is_refused_in_the_same_line(scenes: Path) -> No
 class Watched(Trainer):
     """A trainer that notes which share of the patches each step hides."""
 
-    def learn(self, views: Views, now: Now) -> StepReport:
+    def learn(self, views: Views, now: StepSchedule) -> StepReport:
         report = super().learn(views, now)
         self.hidden = [*getattr(self, "hidden", []), report.diagnostics[0].hidden]
         return report

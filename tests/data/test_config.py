@@ -44,7 +44,7 @@ def test_less_than_one_channel_is_refused_in_the_config(channels: int) -> None:
 
 
 @pytest.mark.parametrize("channels", [2, 4, 13])
-def test_other_numbers_of_channels_have_one_mean_and_deviation_for_all(channels: int) -> None:
+def test_other_numbers_of_channels_have_one_mean_and_std_for_all(channels: int) -> None:
     config = DataConfig(channels=channels)
     assert (config.mean, config.std) == ((0.5,), (0.25,))
     assert DataConfig(**config.model_dump(mode="json")) == config

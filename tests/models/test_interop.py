@@ -22,7 +22,7 @@ from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import CenterCrop, Reading
 from attmask.evaluation.model import FrozenModel
 from attmask.hardware import Precision
-from attmask.models.interop import _heads, import_backbone, pixels_of
+from attmask.models.interop import _heads, import_backbone, input_format
 from tests.real_data import FOLDER, needs
 from tests.reference import reference_network, tensors
 
@@ -176,7 +176,7 @@ def test_the_architecture_is_told_by_the_shapes(kind: str, tmp_path: Path) -> No
     assert not backbone.training
     is_like_dino = kind in LIKE_DINO
     assert backbone.positions == ("reference" if is_like_dino else "size")
-    assert pixels_of(backbone).image_size == 32
+    assert input_format(backbone).image_size == 32
 
 
 def test_half_precision_is_read_as_single(tmp_path: Path) -> None:
@@ -338,7 +338,7 @@ def test_features_of_photographs_equal_a_plain_timm_forward(tmp_path: Path) -> N
     source = open_images(tmp_path / "few").train
     expected = timms_features(vit, [Path(source.place(i)) for i in range(len(source))])
     backbone = import_backbone(saved(tmp_path, vit.state_dict()))
-    model = FrozenModel("timm's", backbone, pixels_of(backbone).image_size, DataConfig())
+    model = FrozenModel("timm's", backbone, input_format(backbone).image_size, DataConfig())
     cpu = torch.device("cpu")
     extractor = FeatureExtractor(
         cpu, Precision.choose("fp32", cpu), tmp_path / "cache", batch_size=3
@@ -483,5 +483,5 @@ def test_a_network_of_timm_comes_with_what_its_images_look_like(
     assert backbone.positions == positions
     known = timm.get_pretrained_cfg(name)
     assert known is not None
-    assert pixels_of(backbone).mean == known.mean
-    assert pixels_of(backbone).image_size == known.input_size[1]
+    assert input_format(backbone).mean == known.mean
+    assert input_format(backbone).image_size == known.input_size[1]

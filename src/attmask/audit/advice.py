@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from attmask.audit.summary import Pixels
+from attmask.audit.summary import PixelStatistics
 from attmask.config import PretrainConfig, override
 from attmask.recipe import load_recipe
 from attmask.wording import agree, counted
@@ -29,7 +29,7 @@ class Findings:
     images: int
     short_side: int
     """Median, in pixels."""
-    pixels: Pixels
+    pixels: PixelStatistics
     class_sizes: tuple[int, ...] = ()
 
 
@@ -125,7 +125,7 @@ def _channels(found: Findings, config: PretrainConfig) -> _Choice:
 
 
 def _scaling(found: Findings, config: PretrainConfig) -> _Choice:
-    """Mean and deviation: the recipe's, unless the pictures are far from them."""
+    """Mean and std: the recipe's, unless the pictures are far from them."""
     count = found.pixels.channels
     wanted = zip(found.pixels.mean, _each(config.data.mean, count), strict=True)
     off = max(abs(ours - theirs) for ours, theirs in wanted)
@@ -136,12 +136,12 @@ def _scaling(found: Findings, config: PretrainConfig) -> _Choice:
         return _Choice(values, "the pictures are near enough to these")
     return _Choice(
         _measured(found.pixels),
-        f"measured; means are up to {off:.2f} off the recipe's, deviations by a factor "
+        f"measured; means are up to {off:.2f} off the recipe's, stds by a factor "
         f"of up to {math.exp(factor):.1f}",
     )
 
 
-def _measured(pixels: Pixels) -> dict[str, Any]:
+def _measured(pixels: PixelStatistics) -> dict[str, Any]:
     return {
         "data.mean": [round(value, 3) for value in pixels.mean],
         "data.std": [max(0.001, round(value, 3)) for value in pixels.std],

@@ -32,7 +32,7 @@ from typing import Any
 
 from attmask.audit.advice import Advice, Machine
 from attmask.audit.duplicates import Duplicates, Leakage
-from attmask.audit.summary import Classes, DecodeSpeed, Kinds, Pixels, Sizes
+from attmask.audit.summary import Classes, DecodeSpeed, Kinds, PixelStatistics, Sizes
 from attmask.audit.timing import Timing
 
 
@@ -73,7 +73,7 @@ class Audit:
     unreadable: tuple[Unreadable, ...]
     duplicates: Duplicates
     leakage: Mapping[str, Leakage]
-    pixels: Pixels
+    pixels: PixelStatistics
     decode: DecodeSpeed
     machine: Machine
     recipe: str

@@ -39,7 +39,7 @@ def confirmed(links: Iterable[Link], thumbnails: Thumbnails) -> Iterator[Link]:
         thumbnails.pixels,
         np.array([row[link.one] for link in asked], dtype=np.int64),
         np.array([row[link.other] for link in asked], dtype=np.int64),
-        np.array([link.mirrored for link in asked], dtype=np.bool_),
+        np.array([link.flipped for link in asked], dtype=np.bool_),
         np.tile(np.array(WHOLE, dtype=np.float32), (len(asked), 1)),
     )
     yield from (link for link, good in zip(asked, same.tolist(), strict=True) if good)
@@ -54,26 +54,26 @@ def crop_links(thumbnails: Thumbnails, groups: Groups) -> Iterator[Link]:
     group = groups.labels()[np.array(pictures, dtype=np.int64)]
     found = candidates(pixels, group)
     edges = np.array(WINDOWS, dtype=np.float32)[found.window]
-    same, edges = _fit_pairs(pixels, found.part, found.whole, found.mirrored, edges)
+    same, edges = _fit_pairs(pixels, found.part, found.whole, found.flipped, edges)
     cropped = abs(edges - np.array(WHOLE, dtype=np.float32)).max(axis=1) > _UNCUT
     for pair in np.flatnonzero(same).tolist():
         part, whole = pictures[found.part[pair]], pictures[found.whole[pair]]
-        yield Link(part, whole, bool(found.mirrored[pair]), bool(cropped[pair]))
+        yield Link(part, whole, bool(found.flipped[pair]), bool(cropped[pair]))
 
 
 def _fit_pairs(
     pixels: UInt8[np.ndarray, "n S S"],
     parts: Int64[np.ndarray, " p"],
     wholes: Int64[np.ndarray, " p"],
-    mirrored: Bool[np.ndarray, " p"],
+    flipped: Bool[np.ndarray, " p"],
     edges: Float32[np.ndarray, "p 4"],
 ) -> tuple[Bool[np.ndarray, " p"], Float32[np.ndarray, "p 4"]]:
-    """Whether each part, mirrored where it is said so, is cut out of its whole, and where."""
+    """Whether each part, flipped where it is said so, is cut out of its whole, and where."""
     same, refined = np.zeros(len(parts), dtype=np.bool_), edges.copy()
     for begin in range(0, len(parts), _BLOCK):
         here = slice(begin, begin + _BLOCK)
         part, whole = pixels[parts[here]], pixels[wholes[here]]
-        part = np.where(mirrored[here, None, None], part[:, :, ::-1], part)
+        part = np.where(flipped[here, None, None], part[:, :, ::-1], part)
         one, other = (torch.from_numpy(values).float() for values in (part, whole))
         found = fit(one, other, torch.from_numpy(edges[here]))
         same[here], refined[here] = found.same.numpy(), found.edges.numpy()

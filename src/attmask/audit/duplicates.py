@@ -17,8 +17,8 @@ class Duplicates:
     exact: tuple[tuple[str, ...], ...]
     near: tuple[tuple[str, ...], ...]
     near_how: tuple[tuple[str, ...], ...]
-    """How the pictures of each near group differ from its first: "looks the same", "mirrored",
-    "cropped" or "mirrored and cropped"."""
+    """How the pictures of each near group differ from its first: "looks the same", "flipped",
+    "cropped" or "flipped and cropped"."""
     exact_surplus: int
     near_surplus: int
     """Pictures beyond the first of each group."""
@@ -54,9 +54,9 @@ class Alike:
         looks = [picture.looks for picture in self.pictures]
         self.groups = Groups(len(looks))
         hashes = [look.hash if look else None for look in looks]
-        mirrored = [look.mirrored_hash if look else None for look in looks]
+        flipped = [look.flipped_hash if look else None for look in looks]
         thumbnails = Thumbnails([look.thumbnail if look else None for look in looks])
-        self.groups.join(confirmed(near_links(hashes, mirrored), thumbnails))
+        self.groups.join(confirmed(near_links(hashes, flipped), thumbnails))
         self.groups.join(crop_links(thumbnails, self.groups))
 
 
@@ -109,7 +109,7 @@ def leakage(
 
 def how(link: Link) -> str:
     """The difference of two pictures in words."""
-    words = [word for word in ("mirrored", "cropped") if getattr(link, word)]
+    words = [word for word in ("flipped", "cropped") if getattr(link, word)]
     return " and ".join(words) or "looks the same"
 
 

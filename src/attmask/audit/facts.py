@@ -44,8 +44,8 @@ class Looks:
     colourless: bool
     speed: Speed | None = None
     """Where it was measured."""
-    mirrored_hash: int | None = None
-    """The hash of the mirrored picture; None where there is no thumbnail to confirm it."""
+    flipped_hash: int | None = None
+    """The hash of the flipped picture; None where there is no thumbnail to confirm it."""
     thumbnail: bytes | None = None
     """32 x 32 grey values; None where the picture is smaller or too flat."""
 
@@ -110,18 +110,18 @@ def _look(held: Source, raw: Raw, config: DataConfig, timed: bool) -> Looks:
     tiny = thumbnail(_grey(small))
     hashes = perceptual_hashes(tiny)
     comparable = hashes is not None and min(small.shape[:2]) >= SIDE
-    means, deviations = (values.ravel() / 255 for values in cv2.meanStdDev(small))
+    means, stds = (values.ravel() / 255 for values in cv2.meanStdDev(small))
     return Looks(
         stored=kind,
         width=picture.size_wh[0],
         height=picture.size_wh[1],
         hash=hashes[0] if hashes else None,
         mean=tuple(means.tolist()),
-        mean_square=tuple((means**2 + deviations**2).tolist()),
+        mean_square=tuple((means**2 + stds**2).tolist()),
         colourless=_is_colourless(small),
         # After it was decoded once: the first time pays for what comes into the caches.
         speed=_speed(held, as_stored, shrink) if timed else None,
-        mirrored_hash=hashes[1] if hashes and comparable else None,
+        flipped_hash=hashes[1] if hashes and comparable else None,
         thumbnail=tiny.tobytes() if comparable else None,
     )
 

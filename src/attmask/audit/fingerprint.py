@@ -41,7 +41,7 @@ def thumbnail(grey: UInt8[np.ndarray, "H W"]) -> UInt8[np.ndarray, "32 32"]:
 
 def perceptual_hashes(small: UInt8[np.ndarray, "32 32"]) -> tuple[int, int] | None:
     """64 bits that change little when a picture is scaled, saved again or made brighter, and those
-    of the mirrored picture.
+    of the flipped picture.
 
     Each bit says whether one low frequency (a cosine) is above the median of all. A picture so
     flat that rounding would decide the bits has none. In a mirror, the odd horizontal frequencies
@@ -52,5 +52,5 @@ def perceptual_hashes(small: UInt8[np.ndarray, "32 32"]) -> tuple[int, int] | No
     above = both - np.median(both, axis=1, keepdims=True)
     if np.count_nonzero(abs(above) > _ROUNDING, axis=1).min() < _DECIDED:
         return None
-    upright, mirrored = (int(_PLACES[bits].sum()) for bits in above > 0)
-    return upright, mirrored
+    upright, flipped = (int(_PLACES[bits].sum()) for bits in above > 0)
+    return upright, flipped

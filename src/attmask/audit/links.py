@@ -23,7 +23,7 @@ class Link(NamedTuple):
 
     one: int
     other: int
-    mirrored: bool = False
+    flipped: bool = False
     cropped: bool = False
 
 
@@ -71,8 +71,8 @@ class Groups:
             for link in self._links.get(picture, ()):
                 there = link.other if link.one == picture else link.one
                 if there not in seen:
-                    mirrored = here.mirrored != link.mirrored
-                    seen[there] = Link(start, there, mirrored, here.cropped or link.cropped)
+                    flipped = here.flipped != link.flipped
+                    seen[there] = Link(start, there, flipped, here.cropped or link.cropped)
                     waiting.append(there)
         del seen[start]
         return seen
@@ -87,15 +87,15 @@ def groups_of_equals(keys: Sequence[Hashable]) -> list[list[int]]:
 
 
 def near_links(
-    hashes: Sequence[int | None], mirrored: Sequence[int | None], distance: int = NEAR
+    hashes: Sequence[int | None], flipped: Sequence[int | None], distance: int = NEAR
 ) -> Iterator[Link]:
-    """Links between pictures whose hashes, upright or mirrored, are at most `distance` bits apart.
+    """Links between pictures whose hashes, upright or flipped, are at most `distance` bits apart.
 
     Of pictures with the same hash, each is linked with the first; links that need no mirror come
     first.
     """
     count = len(hashes)
-    both = [*hashes, *mirrored]
+    both = [*hashes, *flipped]
     known = np.array([place for place, value in enumerate(both) if value is not None], dtype=int)
     values = np.array([value for value in both if value is not None], dtype=np.uint64)
     unique, first, which = np.unique(values, return_index=True, return_inverse=True)
@@ -109,7 +109,7 @@ def near_links(
     pairs = pairs % max(count, 1)
     for mirror in (False, True):
         for one, other in pairs[(turned == mirror) & (pairs[:, 0] != pairs[:, 1])].tolist():
-            yield Link(one, other, mirrored=mirror)
+            yield Link(one, other, flipped=mirror)
 
 
 def near_pairs(hashes: UInt64[np.ndarray, " n"], distance: int = NEAR) -> Int64[np.ndarray, "p 2"]:

@@ -91,7 +91,7 @@ def _pictures(audit: Audit) -> Iterator[Row]:
     if kinds.colourless:
         yield "without colour", f"{kinds.colourless:,}"
     yield "mean", _values(audit.pixels.mean)
-    yield "deviation", _values(audit.pixels.std)
+    yield "std", _values(audit.pixels.std)
     decode = audit.decode
     yield (
         "decoding",

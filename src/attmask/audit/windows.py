@@ -38,11 +38,11 @@ _BLOCK = 2048  # pictures that are described at once
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs in which `part`, mirrored or not, may be cut out of `whole` at about `window`."""
+    """Pairs in which `part`, flipped or not, may be cut out of `whole` at about `window`."""
 
     part: Int64[np.ndarray, " p"]
     whole: Int64[np.ndarray, " p"]
-    mirrored: Bool[np.ndarray, " p"]
+    flipped: Bool[np.ndarray, " p"]
     window: Int64[np.ndarray, " p"]
 
 
@@ -97,14 +97,14 @@ def _best(found: np.ndarray, group: Int64[np.ndarray, " n"]) -> Candidates:
     found = found[np.argsort(found[:, 3], kind="stable")]
     query, whole, window = found[:, :3].astype(np.int64).T
     count = len(group)
-    part, mirrored = query % max(count, 1), query >= count
+    part, flipped = query % max(count, 1), query >= count
     _, first = np.unique(part * count + whole, return_index=True)
     order = np.sort(first)
     order = order[group[part[order]] != group[whole[order]]]
     order = order[np.argsort(part[order], kind="stable")]
     rank = np.arange(len(order)) - np.searchsorted(part[order], part[order])
     order = order[rank < _IN_ALL]
-    return Candidates(part[order], whole[order], mirrored[order], window[order])
+    return Candidates(part[order], whole[order], flipped[order], window[order])
 
 
 def _halved(thumbnails: UInt8[Tensor, "n S S"]) -> UInt8[Tensor, "n s s"]:

@@ -56,7 +56,7 @@ class DataConfig(Config):
         IMAGENET_MEAN, "mean of each channel, or one for all, in 0..1", paper="ImageNet's"
     )
     std: tuple[float, ...] = setting(
-        IMAGENET_STD, "deviation of each channel, or one for all, in 0..1", paper="ImageNet's"
+        IMAGENET_STD, "std of each channel, or one for all, in 0..1", paper="ImageNet's"
     )
 
     @model_validator(mode="before")

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import UInt8
 
-from attmask.data.draws import Box, ViewParameters
+from attmask.data.draws import CropBox, ViewParameters
 
 
 def best_shrink(views: Iterable[ViewParameters], shrinks: Sequence[int]) -> int:
@@ -31,12 +31,12 @@ def cut(
     return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())
 
 
-def _extent(box: Box) -> tuple[int, int]:
+def _extent(box: CropBox) -> tuple[int, int]:
     left, top, right, bottom = box
     return right - left, bottom - top
 
 
-def on_grid(box: Box, full_wh: tuple[int, int], here_wh: tuple[int, int]) -> Box:
+def on_grid(box: CropBox, full_wh: tuple[int, int], here_wh: tuple[int, int]) -> CropBox:
     """The box in the pixels that were decoded: the nearest whole ones, at least one a side."""
     if full_wh == here_wh:
         return box

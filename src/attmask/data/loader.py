@@ -18,7 +18,7 @@ from attmask.data.order import sequential, shuffled
 from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
 from attmask.data.views import ViewsConfig
-from attmask.data.workers import Feed, share, start_worker
+from attmask.data.workers import Feed, start_worker, to_shared_memory
 from attmask.errors import UserError
 from attmask.wording import agree, counted
 
@@ -188,4 +188,4 @@ def _in_shared_memory(made: Any) -> Batch | UserError:
     if not isinstance(made, Batch):
         assert isinstance(made, UserError)
         return made
-    return share([made.views.globals, made.views.locals, made.samples]) or made
+    return to_shared_memory([made.views.globals, made.views.locals, made.samples]) or made

@@ -41,7 +41,7 @@ class ViewsConfig(Config):
     aspect: tuple[float, float] = setting(
         (3 / 4, 4 / 3), "least and greatest width / height of a crop", paper="3/4, 4/3"
     )
-    flip_probability: Probability = setting(0.5, "share of mirrored views", paper="0.5")
+    flip_probability: Probability = setting(0.5, "share of flipped views", paper="0.5")
     jitter_probability: Probability = setting(0.8, "share of views with new colours", paper="0.8")
     brightness: float = setting(0.4, "greatest relative change of brightness", paper="0.4", ge=0)
     contrast: float = setting(0.4, "greatest relative change of contrast", paper="0.4", ge=0)
@@ -56,7 +56,7 @@ class ViewsConfig(Config):
         paper="1, 0.1, 0.5",
     )
     blur_sigma: tuple[float, float] = setting(
-        (0.1, 2.0), "least and greatest deviation of the blur, in pixels", paper="0.1, 2"
+        (0.1, 2.0), "least and greatest std of the blur, in pixels", paper="0.1, 2"
     )
     solarise_probability: Probability = setting(
         0.2, "share of second global views whose bright half is inverted", paper="0.2"
@@ -118,13 +118,13 @@ class Views:
         return self._of(self.globals.pin_memory(), self.locals.pin_memory())
 
     def normalise(self, mean: Sequence[float], std: Sequence[float]) -> "Views":
-        """Bytes to floats of about zero mean and unit deviation: (x / 255 - mean) / std."""
+        """Bytes to floats of about zero mean and unit std: (x / 255 - mean) / std."""
         assert self.globals.dtype == torch.uint8, "these views are normalised already"
         device = self.globals.device
         shape = (-1, 1, 1)
-        deviation = torch.tensor(std, device=device).view(shape)
-        scale = 1 / (255 * deviation)
-        shift = -torch.tensor(mean, device=device).view(shape) / deviation
+        divisor = torch.tensor(std, device=device).view(shape)
+        scale = 1 / (255 * divisor)
+        shift = -torch.tensor(mean, device=device).view(shape) / divisor
         # Not `addcmul` of bytes and floats, which is ten times as slow on a CPU.
         return self._of(
             self.globals.float().mul_(scale).add_(shift),

@@ -172,7 +172,7 @@ def start_worker(_: int) -> None:
     signal.signal(signal.SIGTERM, _pass_over_once)
 
 
-def share(tensors: Sequence[Tensor]) -> UserError | None:
+def to_shared_memory(tensors: Sequence[Tensor]) -> UserError | None:
     """Move a worker's tensors to shared memory; an error where there is no room for them.
 
     The thread that sends them would do it otherwise, and on a full /dev/shm it loses the batch

@@ -20,7 +20,7 @@ from attmask.errors import UserError
 from attmask.evaluation.model import FrozenModel, Prototypes
 from attmask.models.backbone import build_backbone
 from attmask.models.heads import Head
-from attmask.models.interop import import_backbone, pixels_of
+from attmask.models.interop import import_backbone, input_format
 from attmask.models.positions import Resize
 from attmask.networks import build_distiller
 
@@ -207,7 +207,7 @@ def _imported(place: str, options: _Options | None, shown: str) -> FrozenModel:
     options = options or _Options()
     backbone = import_backbone(name, heads=options.heads, positions=options.positions)
     backbone = backbone.eval().requires_grad_(False)
-    pixels = pixels_of(backbone)
+    pixels = input_format(backbone)
     known = {"mean": pixels.mean, "std": pixels.std} if pixels.mean and pixels.std else {}
     data = DataConfig.model_validate({"channels": backbone.channels, **known})
     kind = "file" if Path(name).is_file() else "timm"

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from attmask.errors import UserError
-from attmask.mask import Mask
-from attmask.models.blocks import BRANCHES, Block, Chosen
-from attmask.models.positions import Grid, Resize, resize_positions
+from attmask.mask import Grid, Mask
+from attmask.models.blocks import BRANCHES, Block, ChosenTokens
+from attmask.models.positions import Resize, resize_positions
 from attmask.models.pretrained import create_pretrained
 from attmask.settings import Config, setting
 
@@ -49,8 +49,7 @@ class BackboneConfig(Config):
     )
     init_std: float = setting(
         0.02,
-        "deviation of the initial weights of the blocks; 1/sqrt(width) starts narrow networks "
-        "faster",
+        "std of the initial weights of the blocks; 1/sqrt(width) starts narrow networks faster",
         paper="0.02",
         gt=0,
     )
@@ -166,7 +165,7 @@ class Backbone(nn.Module):
     def summary(self, images: Float[Tensor, "B C height width"]) -> Summary:
         """`[CLS]` and its attention alone, for objectives that read no patches."""
         x, watched = self._trunk(images, None)
-        only_cls = Chosen.only_cls(len(images), x.device)
+        only_cls = ChosenTokens.only_cls(len(images), x.device)
         cls = self.vit.norm(self.blocks[-1](x, chosen=only_cls))
         return Summary(cls=cls, attention=self._attention(watched).mean(dim=1))
 
@@ -180,9 +179,9 @@ class Backbone(nn.Module):
         """`[CLS]` and the wanted patches of (masked) images; `keep` is the drop path."""
         x, _ = self._trunk(images, mask, keep)
         chosen = (
-            Chosen.only_cls(len(images), x.device)
+            ChosenTokens.only_cls(len(images), x.device)
             if wanted is None
-            else Chosen.cls_and(wanted, self.prefix)
+            else ChosenTokens.cls_and(wanted, self.prefix)
         )
         last_keep = None if keep is None else keep[-1]
         x = self.vit.norm(self.blocks[-1](x, keep=last_keep, chosen=chosen))

@@ -21,7 +21,7 @@ from attmask.mask import Mask
 from attmask.randomness import uniform
 
 
-class Chosen(NamedTuple):
+class ChosenTokens(NamedTuple):
     """The tokens to compute: first `[CLS]` of each image, then patches, image after image."""
 
     image: Int[Tensor, "M"]
@@ -30,14 +30,14 @@ class Chosen(NamedTuple):
     queries: Int[Tensor, "B Q"]  # the tokens of each image, filled up with [CLS] to a rectangle
 
     @classmethod
-    def only_cls(cls, images: int, device: torch.device) -> "Chosen":
+    def only_cls(cls, images: int, device: torch.device) -> "ChosenTokens":
         """`[CLS]` alone."""
         image = torch.arange(images, device=device)
         none = torch.zeros_like(image)
         return cls(image, none, none, none[:, None])
 
     @classmethod
-    def cls_and(cls, patches: Mask, prefix: int) -> "Chosen":
+    def cls_and(cls, patches: Mask, prefix: int) -> "ChosenTokens":
         """`[CLS]` and the patches of a mask, which come after `prefix` other tokens."""
         device = patches.hidden.device
         lone, places = cls.only_cls(len(patches), device), patches.places
@@ -78,7 +78,7 @@ class Block(timm_vit.Block):
         is_causal: bool = False,
         *,
         keep: Float64[np.ndarray, "2 B"] | None = None,
-        chosen: Chosen | None = None,
+        chosen: ChosenTokens | None = None,
     ) -> Float[Tensor, "*tokens D"]:
         """All tokens (B T D), or only the chosen ones (M D), after this block.
 
@@ -95,7 +95,10 @@ class Block(timm_vit.Block):
         return x
 
     def _only(
-        self, x: Float[Tensor, "B T D"], keep: Float64[np.ndarray, "2 B"] | None, chosen: Chosen
+        self,
+        x: Float[Tensor, "B T D"],
+        keep: Float64[np.ndarray, "2 B"] | None,
+        chosen: ChosenTokens,
     ) -> Float[Tensor, "M D"]:
         """All tokens are keys and values, few are queries."""
         attn, y = self.attn, self.norm1(x)

@@ -39,8 +39,8 @@ _WANTED = (
 
 
 @dataclass(frozen=True)
-class Pixels:
-    """The images a network was made for; mean and deviation are None where nothing tells them."""
+class InputFormat:
+    """The images a network was made for; mean and std are None where nothing tells them."""
 
     image_size: int
     mean: tuple[float, ...] | None
@@ -65,12 +65,12 @@ def import_backbone(
     return _from_timm(str(file_or_name), positions)
 
 
-def pixels_of(backbone: Backbone) -> Pixels:
+def input_format(backbone: Backbone) -> InputFormat:
     """What the images of an imported backbone must look like."""
     rows, _ = backbone.vit.patch_embed.grid_size
     known = getattr(backbone.vit, "pretrained_cfg", None) or {}
     mean, std = (tuple(known[name]) if name in known else None for name in ("mean", "std"))
-    return Pixels(int(rows) * backbone.patch_size, mean, std)
+    return InputFormat(int(rows) * backbone.patch_size, mean, std)
 
 
 def _from_timm(name: str, positions: Resize | None) -> Backbone:

@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from attmask.mask import Grid
+
 Resize = Literal["size", "reference"]
-Grid = tuple[int, int]
 
 
 def resize_positions(

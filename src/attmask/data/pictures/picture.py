@@ -12,8 +12,8 @@ from PIL import Image
 from PIL.ImageFile import ImageFile
 
 from attmask.data.pictures.channels import COLOUR, GREY, Samples, in_channels
-from attmask.data.pictures.deep import deep_header, samples_of_deep
 from attmask.data.pictures.depth import UnfitError
+from attmask.data.pictures.high_bit_depth import high_bit_depth_header, high_bit_depth_samples
 from attmask.data.pictures.orientation import UPRIGHT, read_orientation, turn_upright, upright_size
 from attmask.data.pictures.pillow import (
     JPEG_END,
@@ -101,10 +101,12 @@ def _of_file(data: bytes, target: Target) -> Picture:
     except SyntaxError:  # a TIFF of a kind that Pillow does not know
         image = None
     orientation = UPRIGHT if image is None else _orientation(image, data)
-    deep = deep_header(data, image)
-    if deep is not None:
-        _refuse_bomb(deep.size_wh, target, deep.channels)
-        return _picture(deep.size_wh, orientation, target, lambda _: samples_of_deep(data, deep))
+    header = high_bit_depth_header(data, image)
+    if header is not None:
+        _refuse_bomb(header.size_wh, target, header.channels)
+        return _picture(
+            header.size_wh, orientation, target, lambda _: high_bit_depth_samples(data, header)
+        )
     if image is None:
         raise SyntaxError
     return _picture(image.size, orientation, target, lambda _: samples_of(image, target.channels))

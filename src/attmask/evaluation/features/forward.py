@@ -17,7 +17,7 @@ from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
 from attmask.data.subset import spread_evenly
-from attmask.data.workers import Feed, share, start_worker
+from attmask.data.workers import Feed, start_worker, to_shared_memory
 from attmask.errors import UserError
 from attmask.models.backbone import Backbone
 
@@ -117,7 +117,7 @@ def _stack(items: list[tuple[Tensor, ...] | UserError]) -> tuple[Tensor, ...] | 
             return item
         read.append(item)
     batch = tuple(torch.stack(column) for column in zip(*read, strict=True))
-    return share(batch) or batch
+    return to_shared_memory(batch) or batch
 
 
 def read_in_order(

@@ -27,7 +27,8 @@ from attmask.evaluation.features.forward import (
     read_in_order,
     uncounted,
 )
-from attmask.masking import Block, Grid, High, Hint, Low, Masker, Random, Strategy
+from attmask.mask import Grid
+from attmask.masking import Block, High, Hint, Low, Masker, Random, Strategy
 from attmask.models.backbone import Backbone
 
 BACKGROUND, OBJECT, UNKNOWN = 0, 1, 2

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, check_readable, decode
-from attmask.data.draws import Box, draw
+from attmask.data.draws import CropBox, draw
 from attmask.data.source import Source
 from attmask.data.views import ViewsConfig
 from attmask.errors import UserError
@@ -231,7 +231,7 @@ def read_training_crop(
 
 
 def resized_crop(
-    pixels: UInt8[np.ndarray, "H W C"], box: Box, size: int
+    pixels: UInt8[np.ndarray, "H W C"], box: CropBox, size: int
 ) -> UInt8[Tensor, "C size size"]:
     """A part of an image at another size, bilinear with antialiasing, as torchvision makes it."""
     left, top, right, bottom = box

@@ -35,7 +35,7 @@ class Header:
     apart: bool = False
 
 
-def deep_header(data: bytes, image: ImageFile | None) -> Header | None:
+def high_bit_depth_header(data: bytes, image: ImageFile | None) -> Header | None:
     """The header of a picture that Pillow could not open (None) or would open with less depth or
     fewer channels; None where Pillow does well."""
     if data.startswith(_PNG_START) and image is not None:
@@ -90,7 +90,7 @@ def _tags(data: bytes) -> ImageFileDirectory_v2:
     return tags
 
 
-def samples_of_deep(data: bytes, header: Header) -> Samples:
+def high_bit_depth_samples(data: bytes, header: Header) -> Samples:
     """All values of all channels, as they are stored, in the order red, green, blue, others."""
     known = header.channels in (1, 3, 4) and not header.apart  # apart: read, but wrongly
     values = _with_opencv(data) if known else None

@@ -1,7 +1,7 @@
 import pytest
 
-from attmask.assign import assigned, checked, describe, parse_yaml, text_of, unknown, with_values
 from attmask.errors import UserError
+from attmask.overrides import assigned, checked, describe, parse_yaml, text_of, unknown, with_values
 from attmask.settings import Config, setting
 
 
