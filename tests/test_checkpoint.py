@@ -203,7 +203,7 @@ def test_a_full_disk_is_one_line_and_the_old_checkpoint_stays(tmp_path: Path) ->
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="there is none from before; make room"):
+    with pytest.raises(UserError, match="there is no earlier one; make room"):
         checkpoint.save(tmp_path / "file" / "checkpoints", made(1), keep=1)
 
 

@@ -54,7 +54,9 @@ def test_other_settings_are_refused_once_there_is_something_to_lose(tmp_path: Pa
     assert folder(tmp_path, other).resume() is None  # out of memory at the first step, say
     assert from_yaml(tmp_path / "run" / "config.yaml") == other
     saved(tmp_path / "second")
-    with pytest.raises(UserError, match=r"other settings \(train\.batch_size: 16 there, 8 asked\)"):
+    with pytest.raises(
+        UserError, match=r"other settings \(train\.batch_size: 16 in the run, 8 given\)"
+    ):
         folder(tmp_path / "second", other).resume()
     assert from_yaml(tmp_path / "second" / "run" / "config.yaml") == TINY
 
@@ -99,7 +101,7 @@ def test_deleted_settings_are_taken_from_the_checkpoint_and_written_again(
     settings = tmp_path / "run" / "config.yaml"
     settings.unlink()
     assert saved_config(tmp_path / "run") == TINY
-    with pytest.raises(UserError, match=r"other settings \(seed: 0 there, 3 asked\)"):
+    with pytest.raises(UserError, match=r"other settings \(seed: 0 in the run, 3 given\)"):
         folder(tmp_path, override(TINY, ["seed=3"])).resume()
     assert folder(tmp_path).resume() is not None
     assert "config.yaml is missing; its settings are taken from the checkpoint" in caplog.text

@@ -81,7 +81,7 @@ def folder(
 
 
 def new_writer() -> str:
-    """Return a new name for a writer, which says its process and machine.
+    """Return a new name for a writer, which contains its process and machine.
 
     A name is seen by all machines of a shared disk; locks often are not.
     """

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there: written beside, flushed, renamed, verified by hash.
+"""Checkpoints: written atomically, verified by hash when they are loaded.
 
 RUN/checkpoints/step-00001200/
     weights.safetensors  optimizer.safetensors  ...    tensors by name
@@ -37,7 +37,7 @@ class CheckpointConfig(Config):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything a run needs to go on from a step."""
+    """Everything that is needed to resume a run from a step."""
 
     step: int
     tensors: Mapping[str, Mapping[str, Tensor]]
@@ -53,7 +53,7 @@ def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
             _write(part, checkpoint)
     except OSError as fault:
         before = newest(folder)
-        kept = f"{before.name} is whole" if before else "there is none from before"
+        kept = f"{before.name} is whole" if before else "there is no earlier one"
         raise UserError(
             f"cannot write the checkpoint {final}: {fault.strerror or fault}; {kept}; "
             "make room, then start the same command again"
@@ -80,7 +80,7 @@ def _write(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def load(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint:
-    """Read a checkpoint and refuse one whose files are not what was written.
+    """Read a checkpoint and verify its files by their hashes.
 
     `only` names the groups of tensors to read, for instance `weights`; the files of the others are
     neither opened nor verified.
@@ -113,7 +113,7 @@ def load(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint:
 
 
 class UnreadableCheckpointError(UserError):
-    """The disk did not give the bytes; the checkpoint itself may be good."""
+    """Reading failed on the disk; the checkpoint itself may be intact."""
 
 
 def newest(folder: Path) -> Path | None:
@@ -123,10 +123,10 @@ def newest(folder: Path) -> Path | None:
 
 
 def load_newest(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint | None:
-    """The newest checkpoint that is undamaged; a damaged one is named and passed over.
+    """The newest intact checkpoint; damaged ones are logged and skipped.
 
     A run in training removes its older checkpoints, perhaps the very one that is being read: as
-    long as the folders change, they are looked at again. `only` is as in `load`.
+    long as the folders change, they are listed again. `only` is as in `load`.
     """
     for attempt in range(_LOOKS):
         found = _versions(folder)
@@ -138,23 +138,22 @@ def load_newest(folder: Path, *, only: Collection[str] | None = None) -> Checkpo
             log.warning("%s", line)
         if loaded is None and found:
             raise UserError(
-                f"no checkpoint in {folder} is whole; put a copy of one there, or begin anew with "
-                "another --out"
+                f"no checkpoint in {folder} is whole; put a copy of one there, or start again "
+                "with another --out"
             )
         return loaded
     raise UserError(f"the checkpoints in {folder} change while they are read; try again later")
 
 
 def _is_just_written(folder: Path, attempt: int) -> bool:
-    """A listing may miss a folder that is renamed meanwhile: an empty one is not believed at once
-    where somebody writes."""
+    """Whether an empty listing may be wrong: it can miss a folder that is being renamed."""
     return attempt < 5 and not _folders(folder) and atomic.is_being_written(folder)
 
 
 def _first_whole(
     paths: Sequence[Path], only: Collection[str] | None
 ) -> tuple[Checkpoint | None, list[str]]:
-    """The first of these that can be loaded, and what is wrong with those before it."""
+    """The first checkpoint that can be loaded, and the errors of those before it."""
     damaged: list[str] = []
     for path in paths:
         try:
@@ -168,7 +167,7 @@ def _first_whole(
 
 
 _LOOKS = 100
-"""A reader that is slower than the writer's next checkpoint, again and again, gives up here."""
+"""How often `load_newest` lists the folder again before it gives up."""
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -176,7 +175,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _versions(folder: Path) -> dict[Path, tuple[int, int]]:
-    """The checkpoints that are there, each with what tells it from another of the same step."""
+    """The existing checkpoints, each with inode and time, which identify its version."""
     found = {}
     for path in _folders(folder):
         with suppress(FileNotFoundError):
@@ -200,7 +199,7 @@ def _hash(data: bytes) -> str:
 
 
 def _read(path: Path, digest: str) -> bytes:
-    """The bytes of a file, if they are the ones that were written."""
+    """Read a file and check its hash."""
     data = path.read_bytes()
     if _hash(data) != digest:
         raise UserError(f"{path} is damaged; delete {path.parent} and start again")

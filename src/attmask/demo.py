@@ -1,4 +1,4 @@
-"""The whole thing in minutes on a CPU: make images, pre-train, compare, draw."""
+"""A demo in minutes on a CPU: generate images, pre-train, evaluate, draw attention."""
 
 import json
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ MARK = "demo.json"
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What a demo found: k-NN accuracies in per cent, shares of the object from 0 to 1."""
+    """Results of a demo: k-NN accuracies in per cent, fractions of the object from 0 to 1."""
 
     images: Path
     run: Path
@@ -39,15 +39,17 @@ class DemoReport:
 
 
 class Demo:
-    """Generated images, a run of AttMask-High on them, and what came of it; resumes like any run.
+    """Generated images, a run of AttMask-High on them, and its evaluation; resumes like any run.
 
-    Another seed has other images too.
+    The seed also determines the images.
     """
 
     def __init__(self, out: Path, *, seed: int = 0, overrides: Sequence[str] = ()) -> None:
         config = override(load_recipe("demo"), [f"seed={seed}", *overrides])
         if config.monitor.knn_every_epochs == 0:
-            raise UserError("monitor.knn_every_epochs=0 leaves the demo nothing to report; use 1")
+            raise UserError(
+                "monitor.knn_every_epochs=0 turns off the evaluation that the demo reports; use 1"
+            )
         _begin(out)
         self.out = out
         self.config = config
@@ -64,11 +66,11 @@ class Demo:
         )
 
     def train(self) -> Outcome:
-        """Pre-train, or go on with it."""
+        """Pre-train, or resume."""
         return self.trainer.train(self.evaluation)
 
     def report(self) -> DemoReport:
-        """The trained teacher against the same run's untrained one and simpler rivals."""
+        """Compare the trained teacher with the untrained one and with baselines."""
         run, val, config = self.out / "run", self.images.held_out, self.config
         assert val is not None
         measured = [record for record in read_metrics(run) if "knn/top1" in record]
@@ -96,7 +98,7 @@ class Demo:
 
 
 def _begin(out: Path) -> None:
-    """Refuse a folder in which something else lies, untouched; mark an empty one as a demo's."""
+    """Mark an empty folder as a demo's; raise an error if it holds anything else."""
     marks = (out / MARK, out / "images" / MANIFEST)
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A mask over patches, with what the host knows of it."""
+"""A mask over patches that knows on the host how many patches each image hides."""
 
 from functools import cached_property
 from typing import NamedTuple
@@ -15,7 +15,7 @@ Grid = tuple[int, int]
 
 
 class HiddenPatches(NamedTuple):
-    """Hidden patches one after the other, image after image: M in all."""
+    """The indices of all M hidden patches, image after image."""
 
     image: Int[Tensor, "M"]
     patch: Int[Tensor, "M"]
@@ -24,9 +24,9 @@ class HiddenPatches(NamedTuple):
 
 
 class Mask:
-    """Which patches of each image are hidden, and how many of each, which the host knows.
+    """Which patches of each image are hidden, with the number of each image on the host.
 
-    With the numbers at hand, hidden patches are gathered without waiting for the device.
+    With these numbers, hidden patches are gathered without waiting for the device.
     """
 
     def __init__(self, hidden: Bool[Tensor, "B N"], counts: Int64[np.ndarray, " B"]) -> None:
@@ -35,7 +35,7 @@ class Mask:
 
     @classmethod
     def count(cls, hidden: Bool[Tensor, "B N"]) -> "Mask":
-        """The numbers read off a mask, which waits where it lies on a device."""
+        """Count the hidden patches of a mask; this waits for the device it is on."""
         return cls(hidden, hidden.sum(dim=1).cpu().numpy())
 
     @classmethod
@@ -59,7 +59,7 @@ class Mask:
 
     @cached_property
     def places(self) -> HiddenPatches:
-        """Where the hidden patches are."""
+        """The indices of the hidden patches."""
         image = np.repeat(np.arange(len(self.counts)), self.counts)
         slot = np.arange(len(image)) - np.repeat(self.counts.cumsum() - self.counts, self.counts)
         there = to_device(np.stack([image, slot]), self.hidden.device)

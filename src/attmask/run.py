@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, its checkpoints, and whether they fit what is asked now."""
+"""The folder of a run: its settings and checkpoints, and whether they match the current ones."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ _LONGEST_NAME = 100
 
 
 class RunFolder:
-    """Where a run is kept: begun once, taken up again as often as needed, never mixed."""
+    """The folder of one run, which can be resumed and is never mixed with another run."""
 
     def __init__(self, path: Path, config: PretrainConfig, source: Source) -> None:
         self.path = path
@@ -37,8 +37,8 @@ class RunFolder:
         self.fingerprint = fingerprint(source)
 
     def resume(self) -> Checkpoint | None:
-        """The newest checkpoint of this run, or none where it begins; settings are written."""
-        with self._mendable():
+        """Write the settings and return the newest checkpoint, or None if there is none."""
+        with self._disk_errors():
             found = self._find()
             self._write_config()
         return found
@@ -59,14 +59,14 @@ class RunFolder:
         checkpoint.save(self.path / "checkpoints", made, keep=self.config.checkpoint.keep)
 
     def keep_origin(self, data: Path) -> None:
-        """Write down where the images are, for `attmask resume`."""
+        """Record the path of the images, for `attmask resume`."""
         if distributed.is_main():
-            with self._mendable():
+            with self._disk_errors():
                 origin = json.dumps({"data": str(data.absolute())}, indent=1) + "\n"
                 atomic.write(self.path / ORIGIN, origin)
 
     def check_room(self, checkpoint_bytes: int) -> None:
-        """Refuse a disk that has no room for one checkpoint more."""
+        """Raise an error if the disk has no room for one more checkpoint."""
         there = next(p for p in (self.path.absolute(), *self.path.absolute().parents) if p.exists())
         free = shutil.disk_usage(there).free
         if free < checkpoint_bytes:
@@ -87,17 +87,17 @@ class RunFolder:
         if changed := differences(_config_of(self.path, found), self.config):
             raise UserError(
                 f"{self.path} holds a run with other settings ({'; '.join(changed)}); "
-                "choose another --out, or the same settings to go on"
+                "choose another --out, or use the same settings to resume"
             )
         if found.info["images"] != self.images:
             raise UserError(
                 f"{self.path} holds a run on {found.info['images']} images, these are "
-                f"{self.images}; choose another --out, or the same images to go on"
+                f"{self.images}; choose another --out, or use the same images to resume"
             )
         if found.info["fingerprint"] != self.fingerprint:
             raise UserError(
                 f"{self.path} holds a run on {self.images} images of other names or classes; "
-                "choose another --out, or the same images to go on"
+                "choose another --out, or use the same images to resume"
             )
         return found
 
@@ -106,8 +106,8 @@ class RunFolder:
             atomic.write(self.path / CONFIG, to_yaml(self.config))
 
     @contextmanager
-    def _mendable(self) -> Iterator[None]:
-        """A folder that cannot be read or written is for the user to mend: one line."""
+    def _disk_errors(self) -> Iterator[None]:
+        """Turn an error of the disk into a one-line UserError."""
         try:
             yield
         except OSError as fault:
@@ -118,7 +118,7 @@ class RunFolder:
 
 
 def saved_config(run: Path) -> PretrainConfig:
-    """The settings of a run that was begun."""
+    """The settings of an existing run."""
     if (run / CONFIG).is_file():
         return from_yaml(run / CONFIG)
     found = checkpoint.load_newest(run / "checkpoints", only=())
@@ -142,7 +142,7 @@ def _config_of(run: Path, found: Checkpoint) -> PretrainConfig:
 
 
 def origin_of(run: Path) -> Path:
-    """Where the images of a run are, as it was told when it began."""
+    """The path of the images that the run was started with."""
     try:
         data = Path(json.loads((run / ORIGIN).read_text())["data"])
     except (OSError, ValueError, KeyError, TypeError) as fault:
@@ -160,7 +160,7 @@ def origin_of(run: Path) -> Path:
 def default_folder(data: Path, name: str, recipe: PretrainConfig, config: PretrainConfig) -> Path:
     """runs/DATA-RECIPE, followed by each setting that changes the result and is not the recipe's.
 
-    Operational settings do not count, so that a resume with other ones finds its run.
+    Operational settings are left out, so that a run can be resumed with other ones.
     """
     keys = [key for key, field in fields_of(PretrainConfig) if not extra_of(field)["operational"]]
     ends = [key.rpartition(".")[2] for key in keys]

@@ -1,4 +1,4 @@
-"""One training step, which reads like the paper: gradients of the losses, then one update."""
+"""One training step: gradients of the losses, then one update."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from attmask.schedules import StepSchedule
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step was like, micro-batch by micro-batch; nothing is read off the device yet."""
+    """Losses and diagnostics of each micro-batch, still on the device."""
 
     losses: Sequence[Losses]
     diagnostics: Sequence[Diagnostics]

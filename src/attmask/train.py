@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 Evaluate = Callable[
     [Backbone, Callable[[], AbstractContextManager[object]], Callable[[], bool]], dict[str, float]
 ]
-"""Measures the teacher's backbone on the way, under the run's autocast; gives numbers to log.
+"""Evaluates the teacher's backbone during training, under its autocast; returns numbers to log.
 
 The last argument says whether a stop was requested: StopRequestedError is then raised."""
 
@@ -59,7 +59,7 @@ class Outcome:
 
     @property
     def finished(self) -> bool:
-        """Whether training came to its end; if not, the same command goes on."""
+        """Whether training is complete; if not, the same command resumes it."""
         return self.steps == self.total_steps and self.evaluated
 
     @property
@@ -69,8 +69,7 @@ class Outcome:
 
 
 def _subset(source: Source, data: DataConfig) -> Source:
-    """The images that a recipe (20 % of ImageNet) asks for; without labels, a number of each class
-    cannot be taken and all stay."""
+    """The images that data.percent or data.per_class select; all if per_class lacks labels."""
     if data.percent is not None:
         return first_percent(source, data.percent)
     if (count := data.per_class) is None:
@@ -86,7 +85,7 @@ def _subset(source: Source, data: DataConfig) -> Source:
 
 
 class Trainer:
-    """A run: what it needs, where it stands, how it is saved and taken up again."""
+    """A pre-training run: its parts, its progress, and how it is saved and resumed."""
 
     def __init__(self, config: PretrainConfig, source: Source, run: Path) -> None:
         distributed.require_one_process()
@@ -159,7 +158,7 @@ class Trainer:
         return self.step == self.schedules.steps
 
     def _resume(self) -> None:
-        """Go on from the newest checkpoint, if there is one."""
+        """Resume from the newest checkpoint, if there is one."""
         found = self.folder.resume()
         if found is None:
             return
@@ -196,7 +195,7 @@ class Trainer:
         return int(weights) + moment_bytes(self.distiller.student)
 
     def train(self, evaluate: Evaluate | None = None) -> Outcome:
-        """Train to the end, or until told to stop; either way the last step is saved."""
+        """Train to the end or until a stop is requested; the last step is saved either way."""
         total, first = self.schedules.steps, self.step
         if not self.finished:
             self.check_room()
@@ -217,7 +216,7 @@ class Trainer:
     def _loop(
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
     ) -> None:
-        """Epoch after epoch from the step reached, with evaluations and checkpoints in between."""
+        """Train epoch after epoch from the current step, with evaluations and checkpoints."""
         every_seconds = self.config.checkpoint.every_minutes * 60
         if self.evaluation_missing():
             self._evaluate(evaluate, monitor, stopped)
@@ -268,7 +267,7 @@ class Trainer:
             ) from fault
 
     def _report(self, report: StepReport, now: StepSchedule, monitor: Monitor) -> None:
-        """Log the step, after it was computed, and show it: only here is the device waited for."""
+        """Log the step and show it; this is the only place that waits for the device."""
         losses = {f"loss/{name}": _mean(report.losses, name) for name in ("total", "cls", "patch")}
         diagnostics = {
             f"health/{name}": _mean(report.diagnostics, name)
@@ -297,7 +296,7 @@ class Trainer:
         monitor.progress(self.step, total, images_per_second, waiting)
 
     def evaluation_missing(self) -> bool:
-        """Whether a run that is taken up again still lacks the evaluation of the step it is at."""
+        """Whether a resumed run still lacks the evaluation of its current step."""
         if not self._is_evaluation_due():
             return False
         here = max(0, self.step - 1), self.step // self.schedules.steps_per_epoch
@@ -315,7 +314,7 @@ class Trainer:
     def _evaluate(
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
     ) -> None:
-        """Measure the teacher; a stop leaves it to the resumed run, which is at the same step."""
+        """Evaluate the teacher; a resumed run repeats an evaluation that a stop interrupted."""
         if evaluate is None or not distributed.is_main():
             return
         if self.step > 0:

@@ -1,4 +1,4 @@
-"""Pictures for people: what the teacher attends to and what each strategy would hide."""
+"""Pictures of the teacher's attention and of what each masking strategy hides."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -181,7 +181,7 @@ def save_attention_pictures(
     wrong = [index for index in indices if not 0 <= index < len(source)]
     if wrong or not indices:
         raise UserError(
-            f"images {wrong or 'none'} were asked of the {len(source)} of {source.root}; "
+            f"images {wrong or 'none'} do not exist among the {len(source)} of {source.root}; "
             f"use indices from 0 to {len(source) - 1}"
         )
     grid = backbone.grid(image_size, image_size)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from attmask.audit.timing import Timing, measure, time_steps
+from attmask.audit.audit import Timing
+from attmask.audit.timing import measure, time_steps
 from attmask.config import override
 from attmask.data.sources import open_images
 from attmask.data.views import Views

@@ -37,7 +37,7 @@ def test_statistics_of_values_up_to_255_are_refused_with_the_divided_ones(name: 
 
 @pytest.mark.parametrize("channels", [-1, 0])
 def test_less_than_one_channel_is_refused_in_the_config(channels: int) -> None:
-    wanted = f"images with {channels} channels are impossible"
+    wanted = f"{channels} channels are impossible"
     with pytest.raises(ValidationError, match=wanted) as caught:
         DataConfig(channels=channels)
     assert caught.value.error_count() == 1
@@ -52,7 +52,7 @@ def test_other_numbers_of_channels_have_one_mean_and_std_for_all(channels: int) 
 
 
 def test_less_images_are_chosen_in_one_way() -> None:
-    with pytest.raises(ValidationError, match=r"per_class=5 and percent=10\.0 both choose"):
+    with pytest.raises(ValidationError, match=r"per_class=5 and percent=10\.0 are both set"):
         DataConfig(per_class=5, percent=10.0)
     with pytest.raises(ValidationError):
         DataConfig(percent=0)

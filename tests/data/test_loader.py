@@ -216,7 +216,7 @@ def test_too_many_unreadable_images_stop_the_epoch_with_the_list(
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_user_error_in_a_worker_arrives_as_one_line(tmp_path: Path, workers: int) -> None:
     nothing = files(tmp_path, [f"{index}.png" for index in range(4)])
-    with pytest.raises(UserError, match="drawn one after the other could not be read") as error:
+    with pytest.raises(UserError, match="images in a row could not be read") as error:
         next(iter(loader(nothing, workers=workers).epoch(0)))
     assert "\n" not in str(error.value)
 

@@ -33,7 +33,7 @@ def test_what_data_is_decides_how_it_is_opened(tmp_path: Path) -> None:
 def test_a_file_of_no_known_kind_is_refused_with_what_is_accepted(
     tmp_path: Path, name: str
 ) -> None:
-    wanted = f"{name} is a file of no known kind; give a folder of images, a list .*tar.*npz"
+    wanted = f"{name} is a file of an unknown kind; give a folder of images, a list .*tar.*npz"
     with pytest.raises(UserError, match=wanted) as caught:
         open_images(touch(tmp_path, name) / name)
     assert "\n" not in str(caught.value)

@@ -112,7 +112,7 @@ def test_a_checkpoint_that_says_its_heads_needs_no_argument(tmp_path: Path) -> N
 
 
 def test_heads_that_cannot_be_told_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"width 48, which is no multiple of 64.*give heads="):
+    with pytest.raises(UserError, match=r"width 48, which is not a multiple of 64.*give heads="):
         import_backbone(saved(tmp_path, theirs()))
     with pytest.raises(UserError, match="not a multiple of 5 heads"):
         import_backbone(saved(tmp_path, theirs()), heads=5)

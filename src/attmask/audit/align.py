@@ -1,4 +1,4 @@
-"""Whether a picture is cut out of another: the edges of the cut are found, then compared closely.
+"""Decide whether a picture is a crop of another: find the edges of the crop, then compare.
 
 The edges are refined by Gauss-Newton steps on two sizes of the thumbnails, many pairs at once.
 """
@@ -64,7 +64,7 @@ def _fit(parts: GreyImages, wholes: GreyImages, edges: Edges) -> Fit:
 def _compare(
     parts: GreyImages, wholes: GreyImages, edges: Edges, steps: int, least: tuple[float, float]
 ) -> Fit:
-    """Refine the edges, then compare what lies between them with the part."""
+    """Refine the edges, then compare the region between them with the part."""
     parts, wholes = _smooth(parts), _smooth(wholes)
     edges = _refine(parts, wholes, edges, steps)
     cuts = _cut(wholes[:, None], edges)[:, 0]
@@ -109,7 +109,7 @@ def _refine(parts: GreyImages, wholes: GreyImages, edges: Edges, steps: int) -> 
 
 
 def _cut(maps: Float32[Tensor, "B C S S"], edges: Edges) -> Float32[Tensor, "B C S S"]:
-    """What lies between the edges, at the size of the whole."""
+    """Cut out the region between the edges, at the size of the original."""
     side = maps.shape[-1]
     along = (torch.arange(side) + 0.5) / side
     begin, end = 2 * edges[:, 0::2, None] - 1, 2 * edges[:, 1::2, None] - 1
@@ -126,7 +126,7 @@ def _as_coarse(parts: GreyImages, edges: Edges) -> GreyImages:
 
 
 def _smooth(images: GreyImages) -> GreyImages:
-    """Without what depends on how the pixels of the thumbnails happened to fall."""
+    """Smooth, to remove differences of less than a pixel."""
     wide = functional.pad(images[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
     wide = wide[:, 1:] + wide[:, :-1]
     wide = wide[:, 1:] + wide[:, :-1]
@@ -135,7 +135,7 @@ def _smooth(images: GreyImages) -> GreyImages:
 
 
 def _details(images: GreyImages) -> Inner:
-    """What differs from the mean of 5 x 5 pixels around."""
+    """The difference from the mean of the 5 x 5 pixels around."""
     rows = torch.stack([images[:, begin : begin - 4 or None] for begin in range(5)]).mean(dim=0)
     mean = torch.stack([rows[:, :, begin : begin - 4 or None] for begin in range(5)]).mean(dim=0)
     return images[:, 2:-2, 2:-2] - mean

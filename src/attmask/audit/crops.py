@@ -1,4 +1,4 @@
-"""A closer look at thumbnails: links by hash are confirmed, and cropped copies are found."""
+"""Confirm links by thumbnails, and find cropped copies."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -27,7 +27,7 @@ class Thumbnails:
 
 
 def confirmed(links: Iterable[Link], thumbnails: Thumbnails) -> Iterator[Link]:
-    """The links whose thumbnails are the same picture; without thumbnails the hash has to do."""
+    """The links whose thumbnails match; links without thumbnails are kept."""
     row = thumbnails.row
     asked: list[Link] = []
     for link in links:
@@ -68,7 +68,7 @@ def _fit_pairs(
     flipped: Bool[np.ndarray, " p"],
     edges: Float32[np.ndarray, "p 4"],
 ) -> tuple[Bool[np.ndarray, " p"], Float32[np.ndarray, "p 4"]]:
-    """Whether each part, flipped where it is said so, is cut out of its whole, and where."""
+    """Whether each part, flipped if `flipped` is set, is a crop of its original, and the edges."""
     same, refined = np.zeros(len(parts), dtype=np.bool_), edges.copy()
     for begin in range(0, len(parts), _BLOCK):
         here = slice(begin, begin + _BLOCK)

@@ -1,4 +1,4 @@
-"""Duplicates and leakage: pictures that come twice, and pictures of val that are in train."""
+"""Duplicates within the images, and leakage of train into val."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Duplicates:
     near_surplus: int
     """Pictures beyond the first of each group."""
     flat: int
-    """Pictures too flat to be known again by their looks, left out of the near groups."""
+    """Pictures with too little structure for a perceptual hash, left out of the near groups."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Alike:
 
 
 def duplicates(pictures: Sequence[PictureFacts], alike: Alike | None = None) -> Duplicates:
-    """What comes twice among the readable pictures; `alike` spares a second search."""
+    """Find duplicates among the readable pictures; `alike` avoids a second search."""
     alike = alike or Alike(pictures)
     readable = [picture for picture in pictures if picture.looks is not None]
     exact = groups_of_equals([picture.digest for picture in readable])
@@ -81,7 +81,7 @@ def leakage(
 ) -> Leakage:
     """The pictures of val whose bytes, or looks, are in train.
 
-    `alike` spares a second search; it may know other pictures too.
+    `alike` avoids a second search; it may hold other pictures too.
     """
     alike = alike or Alike([*train, *val])
     ours: dict[bytes | None, str] = {}

@@ -1,4 +1,4 @@
-"""What one picture is: read once, decoded small, looked at; this runs in a worker process."""
+"""Examine one picture in a worker process: read it once, decode it small, measure it."""
 
 import time
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from attmask.data.pictures.stored import StoredFormat, stored_format
 from attmask.data.source import Raw, Source, everything
 
 SMALL_SIDE = 128
-"""The short side of the pixels that are looked at, where a picture is larger."""
+"""The short side at which larger pictures are examined."""
 
 _COLOURLESS = 1.0  # mean difference of the channels, in levels of 255
 
@@ -31,13 +31,13 @@ class Speed:
 
 @dataclass(frozen=True)
 class Looks:
-    """What a readable picture looks like."""
+    """Measurements of a readable picture."""
 
     stored: StoredFormat
     width: int
     height: int
     hash: int | None
-    """None where the picture is too flat to be known again."""
+    """None if the picture has too little structure."""
     mean: tuple[float, ...]
     mean_square: tuple[float, ...]
     """Of each channel, in 0..1."""
@@ -52,7 +52,7 @@ class Looks:
 
 @dataclass(frozen=True)
 class PictureFacts:
-    """One picture; where it cannot be read, `fault` says why and `looks` is None."""
+    """The facts of one picture; if it cannot be read, `fault` is the reason and `looks` is None."""
 
     place: str
     digest: bytes | None = None
@@ -71,7 +71,7 @@ class _Held:
         return 1
 
     def name(self, row: int) -> str:
-        """As the store says that it came from."""
+        """The name in the original store."""
         return self.called
 
     def read(self, row: int) -> Raw:
@@ -80,7 +80,7 @@ class _Held:
 
     @property
     def shards(self) -> Sequence[int]:
-        """It lies in no shard."""
+        """None."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""Ways to know a picture again: by its bytes, by a hash of its looks, by a small copy of it."""
+"""Identify a picture by a hash of its bytes, by a perceptual hash, or by a thumbnail."""
 
 import hashlib
 
@@ -44,8 +44,8 @@ def perceptual_hashes(small: UInt8[np.ndarray, "32 32"]) -> tuple[int, int] | No
     of the flipped picture.
 
     Each bit says whether one low frequency (a cosine) is above the median of all. A picture so
-    flat that rounding would decide the bits has none. In a mirror, the odd horizontal frequencies
-    change their sign.
+    flat that rounding would decide the bits has none. A flip changes the sign of the odd horizontal
+    frequencies.
     """
     waves = cv2.dct(small.astype(np.float32))[_LOWEST[:, 0], _LOWEST[:, 1]]
     both = np.stack([waves, np.where(_LOWEST[:, 1] % 2, -waves, waves)])

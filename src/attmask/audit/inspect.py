@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from attmask.audit.advice import Findings, Machine, Plan, plan
-from attmask.audit.audit import Audit, Counts, Unreadable
+from attmask.audit.audit import Audit, Counts, Timing, Unreadable
 from attmask.audit.duplicates import Alike, duplicates, leakage
 from attmask.audit.memory import total_bytes
 from attmask.audit.summary import (
@@ -18,7 +18,7 @@ from attmask.audit.summary import (
     sizes,
 )
 from attmask.audit.survey import Survey, survey
-from attmask.audit.timing import Timing, time_steps
+from attmask.audit.timing import time_steps
 from attmask.audit.warn import warnings_of
 from attmask.data.config import DataConfig
 from attmask.data.images import Images
@@ -40,7 +40,7 @@ def inspect_images(
     workers: int | None = None,
     measure: bool = True,
 ) -> Audit:
-    """Look at the images, then advise; `measure` also times some steps of what is advised."""
+    """Examine the images and recommend settings; `measure` also times some steps with these."""
     config = load_recipe(recipe).data if recipe is not None else DataConfig()
     images = open_images(data, channels=None if recipe is None else config.channels)
     found = survey(images, config, max_images=max_images, workers=workers)
@@ -98,7 +98,7 @@ def inspect_images(
 
 
 def _timed(advised: Plan, images: Images) -> tuple[Timing | None, str | None]:
-    """The timing, or why there is none; the rest of an audit is of use without."""
+    """The timing, or the error message if it failed."""
     try:
         return time_steps(advised.config, images), None
     except (UserError, RuntimeError) as problem:  # PyTorch's own, or a process that died

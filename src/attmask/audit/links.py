@@ -19,7 +19,7 @@ _ONES = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
 
 
 class Link(NamedTuple):
-    """Two pictures that look alike, and what one needs to become the other."""
+    """Two pictures that look alike, and whether one is flipped or cropped."""
 
     one: int
     other: int
@@ -35,7 +35,7 @@ class Groups:
         self._links: dict[int, list[Link]] = {}
 
     def root(self, picture: int) -> int:
-        """One picture that stands for the whole group."""
+        """The representative of the picture's group."""
         parent = self._parent
         while parent[picture] != picture:
             parent[picture] = parent[parent[picture]]
@@ -91,7 +91,7 @@ def near_links(
 ) -> Iterator[Link]:
     """Links between pictures whose hashes, upright or flipped, are at most `distance` bits apart.
 
-    Of pictures with the same hash, each is linked with the first; links that need no mirror come
+    Of pictures with the same hash, each is linked with the first; links without a flip come
     first.
     """
     count = len(hashes)
@@ -133,7 +133,7 @@ def differing_bits(
 
 
 def _bands(count: int) -> Iterator[np.uint64]:
-    """The bits dealt out like cards, so that each band has high and low frequencies."""
+    """Interleaved bits, so that each band has high and low frequencies."""
     for band in range(count):
         yield np.uint64(sum(1 << bit for bit in range(band, BITS, count)))
 
@@ -141,7 +141,7 @@ def _bands(count: int) -> Iterator[np.uint64]:
 def _neighbours(
     keys: UInt64[np.ndarray, " n"],
 ) -> Iterator[tuple[Int64[np.ndarray, " p"], Int64[np.ndarray, " p"]]]:
-    """The places of every two equal keys in a sorted row, those next to each other first."""
+    """The positions of every two equal keys in a sorted array, neighbours first."""
     first = np.arange(len(keys) - 1)
     for gap in range(1, len(keys)):
         first = first[first + gap < len(keys)]

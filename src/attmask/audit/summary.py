@@ -1,4 +1,4 @@
-"""Many pictures in a few numbers: sizes, kinds, classes, pixel values, decoding speed."""
+"""Statistics of many pictures: sizes, formats, classes, pixel values, decoding speed."""
 
 import math
 from collections import Counter
@@ -15,7 +15,7 @@ _NEARLY_ALL = 0.99
 
 @dataclass(frozen=True)
 class Spread:
-    """Where values lie: the least, three quantiles, the greatest."""
+    """Minimum, three quantiles and maximum."""
 
     min: float
     q05: float
@@ -59,7 +59,7 @@ class Classes:
 
 @dataclass(frozen=True)
 class PixelStatistics:
-    """Mean and std of each channel in 0..1, each picture weighing the same."""
+    """Mean and std of each channel in 0..1, each picture with the same weight."""
 
     channels: int
     mean: tuple[float, ...]
@@ -125,7 +125,7 @@ def classes(source: Source) -> Classes | None:
 
 
 def channels_to_train_on(looks: Sequence[Looks]) -> int:
-    """As most pictures have them; 1 only where (nearly) none has colours."""
+    """The channels of most pictures; 1 if nearly all are colourless."""
     common = Counter(look.stored.channels for look in looks).most_common(1)[0][0]
     if common not in (1, 3):
         return common

@@ -1,4 +1,4 @@
-"""One pass over the pictures with worker processes, each file read once."""
+"""One pass over the pictures with worker processes, which reads each file once."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _TIMED = 64  # pictures of a split that are decoded again, to time it
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found in each split, picture by picture, in file order."""
+    """The facts of each split's pictures, in file order."""
 
     splits: Mapping[str, list[PictureFacts]]
 
@@ -102,8 +102,9 @@ def _read(chunks: _Chunks, workers: int) -> Iterator[list[PictureFacts]]:
             raise
         place = chunks.source.place(int(chunks.chosen[done]))
         raise UserError(
-            f"a process that reads pictures died at {place} or one of the next ones, of a broken "
-            f"file or for want of memory; try --max-images with fewer, or look at these files"
+            f"a process that reads pictures died at {place} or one of the next ones, because of"
+            " a broken "
+            f"file or too little memory; try a smaller --max-images, or check these files"
         ) from fault
 
 
@@ -112,14 +113,14 @@ def _as_it_is(chunk: list[PictureFacts]) -> list[PictureFacts]:
 
 
 def _workers(asked: int | None, chunks: int) -> int:
-    """As asked, or one a core; none where there is too little to share out."""
+    """The given number of workers, else one per core; none for few pictures."""
     if asked is not None:
         return asked
     return min(16, cores(), chunks // 4)
 
 
 def _progress() -> Progress:
-    """A bar on a terminal, nothing in a pipe; on stderr, because the result goes to stdout."""
+    """A progress bar on stderr, if it is a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),

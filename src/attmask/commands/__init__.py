@@ -1,1 +1,1 @@
-"""One command of the command line a file: its arguments, one call, what is printed."""
+"""The commands, one per file: arguments, one call, output."""

@@ -16,41 +16,43 @@ DEPTHS = (8, 16)  # bits
 
 
 class DataConfig(Config):
-    """What is read of the images and how their values are scaled."""
+    """Which images are read and how their values are scaled."""
 
-    channels: int = setting(3, "channels an image is read with: 3 colour, 1 grey, or any number")
+    channels: int = setting(3, "number of channels: 3 for colour, 1 for grey, or any other")
     per_class: int | None = setting(
         None,
-        "train on the first n images of each class, in file order (null: on all)",
+        "train on the first n images of each class, in file order (null: all)",
         paper="65, 130, 260 for 5, 10, 20 % of ImageNet",
         ge=1,
     )
     percent: float | None = setting(
         None,
-        "train on the first per cent of each class, in file order (null: on all)",
+        "train on the first p per cent of each class, in file order (null: all)",
         gt=0,
         le=100,
     )
     order: Literal["shuffled", "sequential"] = setting(
         "shuffled",
-        "shuffled over all images, or read front to back in each shard (for slow disks)",
+        "shuffle over all images, or read each shard sequentially (for slow disks)",
         paper="shuffled",
     )
     unreadable_limit: float = setting(
         0.01,
-        "share of the images that may be unreadable before the run stops",
+        "largest fraction of unreadable images; the run stops above it",
         operational=True,
         ge=0,
         le=1,
     )
     bits: int | None = setting(
         None,
-        "depth of 16-bit pictures, 8 to 16 (null: by each picture's brightest value)",
+        "bit depth of 16-bit pictures, 8 to 16 (null: from each picture's brightest value)",
         ge=DEPTHS[0],
         le=DEPTHS[1],
     )
     max_megapixels: float = setting(
-        180.0, "larger pictures are refused: they may be decompression bombs", gt=0
+        180.0,
+        "largest size of a picture; larger ones may be decompression bombs and are unreadable",
+        gt=0,
     )
     mean: tuple[float, ...] = setting(
         IMAGENET_MEAN, "mean of each channel, or one for all, in 0..1", paper="ImageNet's"
@@ -62,7 +64,7 @@ class DataConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _statistics_for_the_channels(cls, given: Any) -> Any:
-        """ImageNet's colour values stand only for colour: else its grey ones, or the middle."""
+        """Replace ImageNet's colour mean and std by values for other numbers of channels."""
         if not isinstance(given, dict) or given.get("channels", 3) in (3, "3"):
             return given
         is_grey = given["channels"] in (1, "1")
@@ -79,7 +81,7 @@ class DataConfig(Config):
     @classmethod
     def _at_least_one(cls, channels: int) -> int:
         if channels < 1:
-            raise ValueError(f"images with {channels} channels are impossible; use 3, 1 or more")
+            raise ValueError(f"{channels} channels are impossible; use 3, 1 or more")
         return channels
 
     @model_validator(mode="after")
@@ -110,7 +112,7 @@ class DataConfig(Config):
     def _one_way_to_take_less(self) -> "DataConfig":
         if self.per_class is not None and self.percent is not None:
             raise ValueError(
-                f"per_class={self.per_class} and percent={self.percent} both choose the images; "
+                f"per_class={self.per_class} and percent={self.percent} are both set; "
                 f"set one of them to null"
             )
         return self

@@ -23,7 +23,7 @@ _DRAWS = 4 * _CROP_ATTEMPTS + 11
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """What is cut out of the image, in the image's own pixels, and how it then looks."""
+    """The crop box of a view, in pixels of the image, and its colour augmentation."""
 
     size: int
     box: CropBox

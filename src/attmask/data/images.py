@@ -22,9 +22,9 @@ class Images:
     val: Source | None = None
     test: Source | None = None
     found: Index | None = field(default=None, repr=False)
-    """What a scan found just now; none where nothing was scanned."""
+    """The index of a scan made just now; None if nothing was scanned."""
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """How many files were passed over because of their ending, by ending."""
+    """The number of skipped files by ending."""
 
     @classmethod
     def of(cls, splits: Mapping[str, Source]) -> "Images":
@@ -33,7 +33,7 @@ class Images:
 
     @property
     def splits(self) -> Mapping[str, Source]:
-        """The splits that there are, by name."""
+        """The existing splits, by name."""
         named = {"train": self.train, "val": self.val, "test": self.test}
         return {name: source for name, source in named.items() if source is not None}
 
@@ -55,7 +55,7 @@ class Images:
         return wanted
 
     def left_out(self) -> list[str]:
-        """What is there but not trained on, a line each: other splits, and files of other kinds."""
+        """Lines about images that are not trained on: other splits, and skipped files."""
         held_out = [
             f"{name}: {counted(len(source), 'image')}"
             for name, source in self.splits.items()
@@ -70,7 +70,7 @@ class Images:
         return lines
 
     def keep_index(self, folder: Path) -> None:
-        """Save what the scan found, if it was a scan, so that the next start need not scan."""
+        """Save the index of a scan, so that the next start does not scan again."""
         if self.found is None or not self.found.can_be_trusted:
             return
         try:

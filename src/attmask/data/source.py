@@ -1,4 +1,4 @@
-"""Images in a fixed order, wherever they are read from, and the class of each where it is known."""
+"""Images in a fixed order, from any store, with their classes if known."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class Store(Protocol):
         ...
 
     def read(self, row: int) -> Raw:
-        """The stored picture; may raise OSError, anything else is a fault of ours."""
+        """The stored picture; may raise OSError."""
         ...
 
     @property
@@ -59,11 +59,11 @@ class Source:
         return len(self.rows)
 
     def name(self, index: int) -> str:
-        """What the store calls image `index`."""
+        """The name of image `index` in its store."""
         return self.store.name(int(self.rows[index]))
 
     def place(self, index: int) -> str:
-        """Where image `index` lies, for people."""
+        """The path of image `index`, for messages."""
         return str(self.root / self.name(index))
 
     def read(self, index: int) -> Raw:
@@ -77,7 +77,7 @@ class Source:
         return replace(self, rows=np.asarray(self.rows[kept]), labels=labels)
 
     def with_own_classes(self) -> "Source":
-        """The same images, with those classes alone that have an image among them."""
+        """The same images, without classes that have no image."""
         if self.labels is None:
             return self
         used, labels = np.unique(self.labels, return_inverse=True)

@@ -28,10 +28,10 @@ _ACCEPTED = (
 
 
 def images_path(data: str | Path) -> Path:
-    """Where the images are; an empty text is refused, because it would mean the current folder."""
+    """The path of the images; an empty text, which would mean the current folder, is an error."""
     if data == "":
         raise UserError(
-            "the place of the images is empty, perhaps an unset variable; "
+            "the path of the images is empty, perhaps an unset variable; "
             "give a folder or file (. is the current folder)"
         )
     return Path(data)
@@ -40,9 +40,9 @@ def images_path(data: str | Path) -> Path:
 def open_images(
     data: str | Path, *, index: Path | None = None, channels: int | None = None
 ) -> Images:
-    """Find the images of `data`, whatever it is; `index` is a folder where an index may lie.
+    """Open the images of `data`, of any kind; `index` is a folder that may hold an index.
 
-    `channels` is how many are wanted, where that is known: some arrays can be read in two ways.
+    `channels` is the wanted number, if known: some arrays can be read in two ways.
     """
     path = images_path(data)
     try:
@@ -78,7 +78,7 @@ def _open_file(path: Path, channels: int | None) -> Images:
         return open_rows(path.parent, {"train": [path.name]})
     if ending in lists.ENDINGS:
         return _scanned(scan_list(path))
-    raise UserError(f"{path} is a file of no known kind; give {_ACCEPTED}")
+    raise UserError(f"{path} is a file of an unknown kind; give {_ACCEPTED}")
 
 
 def _scanned(index: Index) -> Images:
@@ -86,7 +86,7 @@ def _scanned(index: Index) -> Images:
 
 
 def _found(index: Index) -> Images:
-    """The sources of what a scan found, now or before."""
+    """The sources of an index."""
     open_part = shards_of if index.kind == "shards" else files_of
     splits = {name: open_part(index, part) for name, part in index.parts.items()}
     return replace(Images.of(splits), skipped=index.skipped)

@@ -265,7 +265,7 @@ def write_folder(root: Path, *, train: int, val: int, size: int, seed: int) -> N
 
 
 def _check_same(manifest: Path, settings: dict[str, int]) -> None:
-    """Refuse a folder that was written with other settings."""
+    """Raise an error if the folder was written with other settings."""
     try:
         found = json.loads(manifest.read_text())
     except ValueError as error:
@@ -278,7 +278,7 @@ def _check_same(manifest: Path, settings: dict[str, int]) -> None:
 
 
 def _check_nothing_else(root: Path, expected: set[Path]) -> None:
-    """Refuse a folder with files that are not leftovers of this very data set."""
+    """Raise an error if the folder holds files of anything else."""
     for split in ("train", "val", "masks"):
         for path in sorted((root / split).rglob("*")):
             if path.is_file() and path not in expected:

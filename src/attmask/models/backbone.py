@@ -1,4 +1,4 @@
-"""The backbone: a timm vision transformer that takes a mask and tells what `[CLS]` attends to."""
+"""The backbone: a timm vision transformer with a mask token and the attention of `[CLS]`."""
 
 import re
 from functools import partial
@@ -32,7 +32,7 @@ class BackboneConfig(Config):
         None, "side of a patch in pixels (null: the one in the network's name)", paper="16", ge=1
     )
     width: int | None = setting(
-        None, "width of a token (null: the network's own)", paper="384", ge=1
+        None, "embedding width (null: the network's own)", paper="384", ge=1
     )
     depth: int | None = setting(
         None, "number of blocks (null: the network's own)", paper="12", ge=1
@@ -45,7 +45,7 @@ class BackboneConfig(Config):
         0.1, "drop path of the student's last block, rising over depth", paper="0.1", ge=0, lt=1
     )
     positions: Resize = setting(
-        "size", "how position embeddings are resized for other crops", paper="reference"
+        "size", "how position embeddings are resized for other crop sizes", paper="reference"
     )
     init_std: float = setting(
         0.02,
@@ -57,13 +57,13 @@ class BackboneConfig(Config):
 
     @property
     def patch(self) -> int:
-        """The side of a patch: as asked, or as the network's name says (16 where it does not)."""
+        """The patch size: as given, else from the network's name, else 16."""
         named = re.search(r"patch(\d+)", self.name)
         return self.patch_size or (int(named[1]) if named else 16)
 
 
 class Tokens(NamedTuple):
-    """What a network sees: tokens after the final norm, and the `[CLS]` attention of one block."""
+    """The output of a backbone: tokens after the final norm, and one block's `[CLS]` attention."""
 
     cls: Float[Tensor, "B D"]
     patches: Float[Tensor, "B N D"]
@@ -71,14 +71,14 @@ class Tokens(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """An image in one token, and where it came from."""
+    """`[CLS]` of each image and its attention."""
 
     cls: Float[Tensor, "B D"]
     attention: Float[Tensor, "B N"]
 
 
 class Selected(NamedTuple):
-    """`[CLS]` and, image after image, the patches that were asked for."""
+    """`[CLS]` and the requested patches, image after image."""
 
     cls: Float[Tensor, "B D"]
     patches: Float[Tensor, "M D"]
@@ -101,11 +101,11 @@ class Backbone(nn.Module):
         self._recompute = False
 
     def recompute_blocks(self) -> None:
-        """Keep only the input of each block, and compute it once more for its gradient."""
+        """Recompute each block in the backward pass, so that only its input is kept."""
         self._recompute = True
 
     def compile_blocks(self, backend: str = "inductor") -> None:
-        """Let PyTorch compile the blocks; one compilation serves all of them."""
+        """Compile the blocks with torch.compile, once for all of them."""
         attention, mlp = BRANCHES
         compiled = (
             torch.compile(attention, backend=backend, dynamic=True),
@@ -121,7 +121,7 @@ class Backbone(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.mask_token.device
 
     @property
@@ -156,7 +156,7 @@ class Backbone(nn.Module):
     def forward(
         self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B N"] | None = None
     ) -> Tokens:
-        """All tokens of whole images, or of images with masked patches."""
+        """All tokens of images, whose patches may be masked."""
         x, watched = self._trunk(images, mask)
         x = self.vit.norm(self.blocks[-1](x))
         attention = self._attention(watched).mean(dim=1)
@@ -316,7 +316,7 @@ def drop_path_rates(backbone: Backbone, rate: float) -> Float64[np.ndarray, " L"
 
 
 def patches_along(pixels: int, patch_size: int) -> int:
-    """How many patches fit along one side, exactly."""
+    """The number of patches along one side, which must be a multiple of the patch."""
     if pixels % patch_size or pixels < patch_size:
         lower = max(1, pixels // patch_size) * patch_size
         near = f"{lower} or {lower + patch_size}" if pixels > patch_size else f"{lower}"
@@ -333,7 +333,7 @@ def _layer_index(layer: int | None, depth: int) -> int:
 
 
 def _check_supported(vit: nn.Module) -> None:
-    """Only plain pre-norm ViTs can be taken apart the way `blocks.py` does."""
+    """Raise an error unless the network is a plain pre-norm ViT, as `blocks.py` needs."""
     plain = (
         type(vit) is VisionTransformer  # a distilled one has one token more
         and vit.cls_token is not None

@@ -77,7 +77,7 @@ for place in (root / "only", root / "list.txt"):
     )
     counted, alone, listed = done.stdout.splitlines()
     how = "to read .heic: pip install 'attmask[heic]'"
-    passed = "3 files are passed over because of the ending: .heic 2, .txt 1"
+    passed = "3 files are skipped because of the ending: .heic 2, .txt 1"
     assert counted == f"1 {passed}; {how}"
     assert "found 1 files with endings .heic" in alone
     assert alone.endswith(how)

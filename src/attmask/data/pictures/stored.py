@@ -22,17 +22,17 @@ _ALPHA_KINDS = (1, 2)
 
 @dataclass(frozen=True)
 class StoredFormat:
-    """A picture as its file has it, before anything is converted."""
+    """The format of a picture in its file, before any conversion."""
 
     format: str
     mode: str
     channels: int
-    """Transparency, which is not trained on, is not counted; a palette stands for colours."""
+    """Without transparency; a palette counts as colour."""
     bits: int
 
 
 def stored_format(raw: Raw) -> StoredFormat:
-    """What the header of a readable picture says."""
+    """Read the format from the header of a readable picture."""
     if isinstance(raw, np.ndarray):
         channels = raw.shape[2] if raw.ndim == 3 else 1
         return StoredFormat("array", str(raw.dtype), channels, 8 * raw.dtype.itemsize)
@@ -51,7 +51,7 @@ def stored_format(raw: Raw) -> StoredFormat:
 
 
 def _tiff(raw: bytes, image: TiffImageFile | None) -> StoredFormat:
-    """By its tags: a TIFF may have more channels, and deeper ones, than Pillow opens."""
+    """Read the format from the tags of a TIFF, which Pillow may not support."""
     tags = _tags(raw) if image is None else image.tag_v2
     channels = int(tags.get(_CHANNELS, 1))
     extra = np.atleast_1d(tags.get(_EXTRA, ()))

@@ -57,7 +57,7 @@ class Saved:
 
     @property
     def shards(self) -> Sequence[int]:
-        """One: `datasets` shows its files as one table."""
+        """One shard: `datasets` presents its files as one table."""
         return (0,)
 
 
@@ -106,7 +106,7 @@ def _labels(dataset: Any) -> Labelled:
 
 
 def _load(folder: Path) -> Any:
-    """The dataset, mapped; nothing is asked of the network."""
+    """Open the dataset memory-mapped and offline."""
     try:
         import datasets
     except ImportError as missing:

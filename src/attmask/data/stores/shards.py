@@ -25,7 +25,7 @@ _OPEN_FILES = 64  # a process may hold about 1,000
 
 
 class _OpenFile:
-    """A file that closes when nobody reads from it any more."""
+    """An open file that is closed when it is no longer used."""
 
     def __init__(self, path: Path) -> None:
         self.number = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
@@ -120,7 +120,7 @@ def find_shards(walk: Walk) -> dict[str, list[str]] | None:
 
 
 def refuse_compressed(path: Path) -> None:
-    """A compressed tar cannot be read from the middle: say how to unpack it."""
+    """Raise an error for a compressed tar, which has no random access."""
     if path.name.lower().endswith(COMPRESSED_TARS):
         raise UserError(
             f"{path} is a compressed tar, of which no single picture can be read; "
