@@ -174,7 +174,7 @@ def test_differences_name_what_would_change_the_result() -> None:
     assert differences(DEFAULT, DEFAULT) == []
     assert differences(DEFAULT, changed) == [
         "seed: 0 in the run, 1 given",
-        "masking.ratio: (0.1, 0.5) there, (0.1, 0.3) asked",
+        "masking.ratio: (0.1, 0.5) in the run, (0.1, 0.3) given",
     ]
 
 

@@ -1,4 +1,4 @@
-"""A real process that is stopped leaves a checkpoint, and the same command goes on to the bit."""
+"""A real process that is stopped leaves a checkpoint, and the same command resumes to the bit."""
 
 import os
 import signal
