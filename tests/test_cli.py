@@ -183,7 +183,7 @@ def test_resume_needs_the_run_alone_and_says_when_it_is_finished(
     assert main(["resume", "../run", "train.workers=1"]) == 0
     assert capsys.readouterr().out.startswith("attmask: done, 6 steps; ")
     assert main(["resume", "../run"]) == 0
-    assert capsys.readouterr().out == "attmask: ../run is already finished, 6 steps\n"
+    assert capsys.readouterr().out == "attmask: ../run was finished already, 6 steps\n"
     assert main(["resume", "../run", "seed=5"]) == 1
     assert "../run is resumed with its own settings (seed: 0 in the run, 5 given)" in (
         capsys.readouterr().err

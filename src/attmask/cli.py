@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with errors in one line, a near name, and exit status 1."""
 
     def error(self, message: str) -> NoReturn:
-        """Exit with a one-line message."""
+        """Say what is wrong and where help is."""
         self.exit(1, f"attmask: {message}; see {self.prog} --help\n")
 
     def _check_value(self, action: argparse.Action, value: object) -> None:
@@ -54,7 +54,7 @@ def build_parser() -> Parser:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Parse the command, its arguments and overrides, which may stand after options."""
+    """The command, its arguments and overrides (which argparse would not take after options)."""
     parser = build_parser()
     words, overrides = _without_overrides(sys.argv[1:] if arguments is None else arguments)
     parsed, rest = parser.parse_known_args(words)
@@ -65,7 +65,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _without_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line into arguments and overrides.
+    """The words of a command line, and apart from them its overrides, wherever these stand.
 
     A word behind an option is the option's value (`--data knn=DIR`), and a path that exists is a
     path, whatever it is called.
@@ -88,7 +88,7 @@ def _is_assignment(word: str) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 1 with a one-line message for errors of the user."""
+    """Run one command; exit status 0, or 1 with one line for what the user can mend."""
     _print_anywhere()
     parsed = parse(arguments)
     _show_log()
@@ -107,12 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _print_anywhere() -> None:
-    """Print a question mark for characters that the terminal cannot encode."""
+    """A terminal or a pipe that has no letter for a sign gets a question mark instead."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 
 
 def _show_log() -> None:
-    """Print log messages without prefix."""
+    """The library logs; a person reads the bare lines."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("attmask").setLevel(logging.INFO)

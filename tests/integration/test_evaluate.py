@@ -127,7 +127,7 @@ def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: 
         (("RUN", "knnn", "--data", "DATA"), "there is no task 'knnn'; did you mean knn"),
         (("RUN", "knn", "fewshto", "--data", "DATA"), "no task 'fewshto'; did you mean fewshot"),
         (("RUN", "nowhere", "knn", "--data", "DATA"), "nowhere is no checkpoint"),
-        (("RUN", "quality", "--data", "DATA", "--seed", "-1"), "is not an integer"),
+        (("RUN", "quality", "--data", "DATA", "--seed", "-1"), "is no whole number"),
         (("RUN", "--data", "DATA"), "no task was given"),
         (("knn", "--data", "DATA"), "no checkpoint was given for knn"),
         (("nowhere", "knn", "--data", "DATA"), "nowhere is no checkpoint; give a run"),

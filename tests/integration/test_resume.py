@@ -1,4 +1,4 @@
-"""A real process that is stopped leaves a checkpoint, and the same command resumes to the bit."""
+"""A real process that is stopped leaves a checkpoint, and the same command goes on to the bit."""
 
 import os
 import signal
@@ -70,7 +70,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_same_command_goes_on_to_the_bit(
     assert status == 130
     assert out == (
         f"attmask: stopped and saved at step {reached} of {STEPS}; "
-        "the same command resumes from there\n"
+        "the same command goes on from there\n"
     )
     assert "Traceback" not in err
     assert main(words) == 0

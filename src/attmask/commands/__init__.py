@@ -1,1 +1,1 @@
-"""The commands, one per file: arguments, one call, output."""
+"""One command of the command line a file: its arguments, one call, what is printed."""

@@ -1,4 +1,4 @@
-"""attmask demo: pre-train on generated images, evaluate and draw."""
+"""attmask demo: a whole run on generated images, and what came of it."""
 
 import argparse
 import sys
@@ -12,7 +12,7 @@ from attmask.commands.outcome import INTERRUPTED
 def add(commands: Commands) -> None:
     """Its arguments."""
     parser = commands.add_parser(
-        "demo", help="generate images, pre-train, evaluate and draw attention, in minutes on a CPU"
+        "demo", help="make images, pre-train, evaluate and draw, in minutes on a CPU"
     )
     parser.add_argument("--out", type=Path, default=Path("demo"), help="folder (default: demo)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
@@ -25,11 +25,11 @@ def run(parsed: argparse.Namespace) -> int:
     from attmask.demo import Demo
 
     began = time.monotonic()
-    print(f"attmask: generating images and pre-training in {parsed.out}", file=sys.stderr)
+    print(f"attmask: making images and pre-training in {parsed.out}", file=sys.stderr)
     demo = Demo(parsed.out, seed=parsed.seed, overrides=parsed.overrides)
     outcome = demo.train()
     if not outcome.finished:
-        print(f"attmask: stopped and saved at step {outcome.steps}; the same command resumes")
+        print(f"attmask: stopped and saved at step {outcome.steps}; the same command goes on")
         return INTERRUPTED
     report = demo.report()
     print("\nk-NN accuracy on images never trained on, per cent")

@@ -12,8 +12,8 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "inspect",
         help="audit images before training: faults, copies, sizes, and what to run",
-        description="Inspect images before training: sizes, formats, classes, unreadable files, "
-        "copies, held-out images that are also in train; then recommend settings, and time "
+        description="Look at images before hours of training: sizes, kinds, classes, unreadable "
+        "files, copies, held-out pictures that are in train; then advise what to run, and time "
         "some steps of it on this machine.",
     )
     parser.add_argument(
@@ -25,9 +25,9 @@ def add(commands: Commands) -> None:
         metavar="N",
         type=int,
         default=20_000,
-        help="largest number of images to examine, evenly spread (default: 20000)",
+        help="look at no more than these, evenly spread (default: 20000)",
     )
-    parser.add_argument("--recipe", help="recipe to check (default: a recommended one)")
+    parser.add_argument("--recipe", help="advise on this recipe (default: one that fits)")
     parser.set_defaults(run=run)
 
 

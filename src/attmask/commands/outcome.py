@@ -1,4 +1,4 @@
-"""The message and the exit status at the end of a run."""
+"""How a run ended, in a line and an exit status."""
 
 from typing import TYPE_CHECKING
 
@@ -9,11 +9,11 @@ INTERRUPTED = 130
 
 
 def tell(outcome: "Outcome") -> int:
-    """Print how the run ended and return the exit status."""
+    """Say how a run ended."""
     if not outcome.finished:
         print(
             f"attmask: stopped and saved at step {outcome.steps} of {outcome.total_steps}; "
-            "the same command resumes from there"
+            "the same command goes on from there"
         )
         return INTERRUPTED
     print(

@@ -14,12 +14,12 @@ def add(commands: Commands) -> None:
         help="pre-train on a folder of images; the same command resumes",
         description="Pre-train on a folder of images: one sub-folder a class, flat without labels, "
         "or train/ beside val/ and test/, which are held out. If RUN holds a checkpoint of the "
-        "same settings, training resumes.",
+        "same settings, training goes on.",
     )
     parser.add_argument("data", metavar="DATA", type=images_argument, help="folder of images")
     parser.add_argument(
         "--recipe",
-        help="name (see attmask recipes) or YAML file (default: small with a GPU, else cpu)",
+        help="name (see attmask recipes) or YAML file; by default cpu, or small on a GPU",
     )
     parser.add_argument(
         "--out",

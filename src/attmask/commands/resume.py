@@ -1,4 +1,4 @@
-"""attmask resume: resume a run with its own settings and images."""
+"""attmask resume: go on with a run, with its own settings and images."""
 
 import argparse
 from pathlib import Path
@@ -11,14 +11,12 @@ def add(commands: Commands) -> None:
     """Its arguments."""
     parser = commands.add_parser(
         "resume",
-        help="resume a run with its own settings and images",
+        help="go on with a run, with its own settings and images",
         description="Go on with a run that was stopped, with its own settings and images; "
-        "key=value may change operational settings only.",
+        "key=value may change how it is computed, not what.",
     )
     parser.add_argument("folder", metavar="RUN", type=Path, help="folder of the run")
-    parser.add_argument(
-        "--data", metavar="DATA", type=Path, help="new path of the images, if they were moved"
-    )
+    parser.add_argument("--data", metavar="DATA", type=Path, help="where the images are now")
     add_overrides(parser, "train.workers=2: see attmask config NAME")
     parser.set_defaults(run=run)
 
@@ -29,6 +27,6 @@ def run(parsed: argparse.Namespace) -> int:
 
     outcome = resume(parsed.folder, data=parsed.data, overrides=parsed.overrides)
     if outcome.was_finished:
-        print(f"attmask: {outcome.run} is already finished, {outcome.steps} steps")
+        print(f"attmask: {outcome.run} was finished already, {outcome.steps} steps")
         return 0
     return tell(outcome)
