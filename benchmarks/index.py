@@ -18,8 +18,8 @@ from datetime import date
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from attmask.data.contents import fingerprint
 from attmask.data.sources import open_images
-from attmask.run import fingerprint
 
 MOST_SECONDS, MOST_MEGABYTES = 15, 150
 

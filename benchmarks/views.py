@@ -25,11 +25,11 @@ from torch import Tensor
 from torchvision import transforms
 
 from attmask.data.batch import BatchMaker, Request
+from attmask.data.config import IMAGENET_MEAN, IMAGENET_STD, DataConfig
 from attmask.data.cut import best_shrink, cut, on_grid
 from attmask.data.decode import open_picture
 from attmask.data.draws import draw
 from attmask.data.source import everything
-from attmask.data.sources import IMAGENET_MEAN, IMAGENET_STD, DataConfig
 from attmask.data.views import ViewsConfig
 
 PHOTOS = Path(__file__).resolve().parents[2] / "shared" / "data" / "photos"

@@ -184,7 +184,7 @@ def test_the_run_begins_with_the_configs_own_weights(scenes: Path, tmp_path: Pat
 def test_an_empty_place_of_the_images_is_refused(
     tmp_path: Path, call: Callable[[Path], object]
 ) -> None:
-    with pytest.raises(UserError, match="the place of the images is empty"):
+    with pytest.raises(UserError, match="the path of the images is empty"):
         call(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -203,7 +203,7 @@ def test_a_full_disk_is_one_line_and_the_old_checkpoint_stays(tmp_path: Path) ->
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="there is none from before; make room"):
+    with pytest.raises(UserError, match="there is no earlier one; make room"):
         checkpoint.save(tmp_path / "file" / "checkpoints", made(1), keep=1)
 
 
@@ -290,13 +290,13 @@ def test_an_unfinished_checkpoint_stays_as_long_as_its_writer_lives(tmp_path: Pa
 
 def test_an_unfinished_checkpoint_of_another_machine_stays_for_an_hour(tmp_path: Path) -> None:
     for name, age in (("fresh", 60), ("old", 4000)):
-        part = tmp_path / f".part-00000004-17@{name}"
+        part = tmp_path / f".part-17-0a1b2c3d@{name}@step-00000004"
         part.mkdir()
         (part / "weights.safetensors").touch()
         for path in (part / "weights.safetensors", part):
             os.utime(path, (time.time() - age,) * 2)
     checkpoint.save(tmp_path, made(5), keep=1)
-    assert steps(tmp_path) == [".part-00000004-17@fresh", "step-00000005"]
+    assert steps(tmp_path) == [".part-17-0a1b2c3d@fresh@step-00000004", "step-00000005"]
 
 
 def test_a_whole_newer_checkpoint_of_another_process_stays(tmp_path: Path) -> None:
@@ -310,3 +310,23 @@ def test_a_checkpoint_may_be_copied_elsewhere(tmp_path: Path) -> None:
     folder = checkpoint.save(tmp_path / "a", made(5), keep=1)
     shutil.copytree(folder, tmp_path / "b" / "anything")
     assert same(checkpoint.load(tmp_path / "b" / "anything"), made(5))
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged"])
+def test_only_the_files_that_are_asked_for_must_be_whole(tmp_path: Path, harm: str) -> None:
+    folder = checkpoint.save(tmp_path, made(1), keep=1)
+    moments = folder / "optimizer.safetensors"
+    moments.unlink() if harm == "missing" else flip(moments, 100)
+    for found in (
+        checkpoint.load(folder, only=["weights"]),
+        checkpoint.load_newest(tmp_path, only=["weights"]),
+    ):
+        assert found is not None
+        assert list(found.tensors) == ["weights"]
+        assert torch.equal(found.tensors["weights"]["a"], made(1).tensors["weights"]["a"])
+        assert (found.step, found.info) == (1, made(1).info)
+    with pytest.raises(UserError, match="whole"):
+        checkpoint.load_newest(tmp_path)
+    flip(folder / "weights.safetensors", 100)
+    with pytest.raises(UserError, match=r"weights.safetensors is damaged"):
+        checkpoint.load(folder, only=["weights"])

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from attmask import __version__
-from attmask.assign import describe
 from attmask.cli import main, parse
 from attmask.config import override
+from attmask.overrides import describe
 from attmask.recipe import load_recipe, read_recipe, recipes
 from tests.runs import COMMAND, SHORT, environment, finish, start
 
@@ -185,7 +185,7 @@ def test_resume_needs_the_run_alone_and_says_when_it_is_finished(
     assert main(["resume", "../run"]) == 0
     assert capsys.readouterr().out == "attmask: ../run is already finished, 6 steps\n"
     assert main(["resume", "../run", "seed=5"]) == 1
-    assert "../run goes on with its own settings (seed: 0 there, 5 asked)" in (
+    assert "../run is resumed with its own settings (seed: 0 in the run, 5 given)" in (
         capsys.readouterr().err
     )
     birds.rename(birds.with_name("moved"))

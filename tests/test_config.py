@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attmask.assign import describe
 from attmask.config import PretrainConfig, differences, from_yaml, override, to_yaml
 from attmask.errors import UserError
+from attmask.overrides import describe
 from attmask.recipe import load_recipe, read_recipe
 
 DEFAULT = PretrainConfig()
@@ -79,7 +79,10 @@ def test_an_unknown_setting_is_answered_with_the_nearest(assignment: str, wanted
         (["masking.ratio=0.3"], "masking.ratio=0.3: wanted 2 values"),
         (["masking.strategy=hihg"], "masking.strategy=hihg: should be 'high', 'low', 'hint'"),
         (["optim.clip=none"], "(nothing is written null)"),
-        (["train.device=gpu"], "train.device: 'gpu' is no device; use auto, cpu, cuda or cuda:1"),
+        (
+            ["train.device=gpu"],
+            "train.device: 'gpu' is not a device; use auto, cpu, cuda or cuda:1",
+        ),
         (["seed=-1", "train.batch_size=0"], "; train.batch_size=0: should be"),
     ],
 )
@@ -170,8 +173,8 @@ def test_differences_name_what_would_change_the_result() -> None:
     changed = override(DEFAULT, ["masking.ratio=[0.1,0.3]", "seed=1"])
     assert differences(DEFAULT, DEFAULT) == []
     assert differences(DEFAULT, changed) == [
-        "seed: 0 there, 1 asked",
-        "masking.ratio: (0.1, 0.5) there, (0.1, 0.3) asked",
+        "seed: 0 in the run, 1 given",
+        "masking.ratio: (0.1, 0.5) in the run, (0.1, 0.3) given",
     ]
 
 
@@ -220,7 +223,7 @@ def test_an_empty_recipe_file_is_the_default(tmp_path: Path) -> None:
         (b"veiws: {local_crops: 2}", "there is no setting 'veiws'"),
         (b"views: 3", "views=3: should be a group of settings"),
         (b"views: [", "is not YAML"),
-        (b"seed: 1\nseed: 2", "the key seed comes twice"),
+        (b"seed: 1\nseed: 2", "the key seed appears twice"),
         (b"- seed", "is not a list of `setting: value`"),
         (b"1: 2", "is not a list of `setting: value`"),
         (b"views: {1: 2}", "views.1"),

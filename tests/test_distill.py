@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from attmask.data.views import Views
 from attmask.distill import Diagnostics, Distiller, patch_weights
 from attmask.losses import LossConfig
-from attmask.mask import Mask
-from attmask.masking import Block, Draws, Grid, High, Hint, Masker, Random, Strategy
+from attmask.mask import Grid, Mask
+from attmask.masking import Block, Draws, High, Hint, Masker, Random, Strategy
 from attmask.models.backbone import BackboneConfig, build_backbone
 from attmask.models.heads import HeadConfig
 from attmask.models.network import Network, Student
-from attmask.schedules import Now
+from attmask.schedules import StepSchedule
 
-NOW = Now(
+NOW = StepSchedule(
     step=3,
     epoch=1,
     lr=0.1,

@@ -12,17 +12,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from attmask.errors import UserError
-from attmask.masking import (
-    Block,
-    High,
-    Hint,
-    Low,
-    Masker,
-    MaskingConfig,
-    Nothing,
-    Random,
-    Strategy,
-)
+from attmask.masking import Block, High, Hint, Low, Masker, MaskingConfig, Nothing, Random, Strategy
 from attmask.randomness import uniform
 from tests.reference import tensors
 

@@ -117,7 +117,7 @@ def test_junk_is_one_line_that_names_it_and_a_resumed_run_loses_nothing(
     (tmp_path / METRICS).write_bytes(spoilt)
     with pytest.raises(UserError, match=rf"metrics\.jsonl has a line that is {why} ") as caught:
         run_steps(tmp_path, 2, 4)
-    assert "line 2; take this line out" in str(caught.value)
+    assert "line 2; remove this line from the file" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert (tmp_path / METRICS).read_bytes() == spoilt
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from attmask.assign import describe
 from attmask.config import PretrainConfig, from_yaml, override, to_yaml
+from attmask.overrides import describe
 from attmask.recipe import Recipe, read_recipe, recipes
 from attmask.settings import Config
 

@@ -28,20 +28,20 @@ def folder(path: Path, config: PretrainConfig = TINY, images: Source = IMAGES) -
 
 def saved(path: Path) -> RunFolder:
     begun = folder(path)
-    assert begun.take_up() is None
+    assert begun.resume() is None
     begun.save(7, {"weights": {"w": torch.arange(3.0)}}, {"scale": 2.0})
     return begun
 
 
 def test_a_new_run_writes_its_settings(tmp_path: Path) -> None:
-    assert folder(tmp_path).take_up() is None
+    assert folder(tmp_path).resume() is None
     assert from_yaml(tmp_path / "run" / "config.yaml") == TINY
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["config.yaml"]
 
 
 def test_a_run_is_taken_up_where_it_was_saved(tmp_path: Path) -> None:
     saved(tmp_path)
-    found = folder(tmp_path).take_up()
+    found = folder(tmp_path).resume()
     assert found is not None
     assert found.step == 7
     assert torch.equal(found.tensors["weights"]["w"], torch.arange(3.0))
@@ -50,18 +50,20 @@ def test_a_run_is_taken_up_where_it_was_saved(tmp_path: Path) -> None:
 
 def test_other_settings_are_refused_once_there_is_something_to_lose(tmp_path: Path) -> None:
     other = override(TINY, ["train.batch_size=8"])
-    folder(tmp_path).take_up()
-    assert folder(tmp_path, other).take_up() is None  # out of memory at the first step, say
+    folder(tmp_path).resume()
+    assert folder(tmp_path, other).resume() is None  # out of memory at the first step, say
     assert from_yaml(tmp_path / "run" / "config.yaml") == other
     saved(tmp_path / "second")
-    with pytest.raises(UserError, match=r"other settings \(train\.batch_size: 16 there, 8 asked\)"):
-        folder(tmp_path / "second", other).take_up()
+    with pytest.raises(
+        UserError, match=r"other settings \(train\.batch_size: 16 in the run, 8 given\)"
+    ):
+        folder(tmp_path / "second", other).resume()
     assert from_yaml(tmp_path / "second" / "run" / "config.yaml") == TINY
 
 
 def test_operational_settings_may_change(tmp_path: Path) -> None:
     saved(tmp_path)
-    assert folder(tmp_path, override(TINY, ["train.workers=3"])).take_up() is not None
+    assert folder(tmp_path, override(TINY, ["train.workers=3"])).resume() is not None
 
 
 @pytest.mark.parametrize(
@@ -76,19 +78,19 @@ def test_operational_settings_may_change(tmp_path: Path) -> None:
 def test_other_images_are_refused(tmp_path: Path, images: Source, complaint: str) -> None:
     saved(tmp_path)
     with pytest.raises(UserError, match=complaint):
-        folder(tmp_path, images=images).take_up()
+        folder(tmp_path, images=images).resume()
 
 
 def test_the_images_may_have_moved(tmp_path: Path) -> None:
     saved(tmp_path)
-    assert folder(tmp_path, images=replace(IMAGES, root=Path("elsewhere"))).take_up() is not None
+    assert folder(tmp_path, images=replace(IMAGES, root=Path("elsewhere"))).resume() is not None
 
 
 def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.tex").write_text("precious")
     with pytest.raises(UserError, match="is not empty and holds no run; choose another --out"):
-        folder(tmp_path).take_up()
+        folder(tmp_path).resume()
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["thesis.tex"]
 
 
@@ -99,9 +101,9 @@ def test_deleted_settings_are_taken_from_the_checkpoint_and_written_again(
     settings = tmp_path / "run" / "config.yaml"
     settings.unlink()
     assert saved_config(tmp_path / "run") == TINY
-    with pytest.raises(UserError, match=r"other settings \(seed: 0 there, 3 asked\)"):
-        folder(tmp_path, override(TINY, ["seed=3"])).take_up()
-    assert folder(tmp_path).take_up() is not None
+    with pytest.raises(UserError, match=r"other settings \(seed: 0 in the run, 3 given\)"):
+        folder(tmp_path, override(TINY, ["seed=3"])).resume()
+    assert folder(tmp_path).resume() is not None
     assert "config.yaml is missing; its settings are taken from the checkpoint" in caplog.text
     assert from_yaml(settings) == TINY
 
@@ -112,7 +114,7 @@ def test_deleted_settings_of_an_older_run_are_named_with_the_way_to_make_them_ag
     made = Checkpoint(3, {"weights": {}}, {"images": 2, "fingerprint": "", "scaler": {}})
     checkpoint.save(tmp_path / "run" / "checkpoints", made, keep=1)
     with pytest.raises(UserError, match=r"config\.yaml is missing .*put it back, or make it again"):
-        folder(tmp_path).take_up()
+        folder(tmp_path).resume()
 
 
 def test_a_disk_without_room_for_a_checkpoint_is_one_line_with_both_figures(
@@ -171,4 +173,4 @@ def test_long_names_stay_short_and_apart() -> None:
 def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("")
     with pytest.raises(UserError, match="is a file; choose another --out"):
-        folder(tmp_path).take_up()
+        folder(tmp_path).resume()

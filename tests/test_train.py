@@ -14,14 +14,14 @@ from attmask.data.views import Views
 from attmask.distill import Distiller, Losses
 from attmask.hardware import Precision
 from attmask.losses import LossConfig
-from attmask.mask import Mask
-from attmask.masking import Draws, Grid, High, Masker
+from attmask.mask import Grid, Mask
+from attmask.masking import Draws, High, Masker
 from attmask.models.backbone import build_backbone
 from attmask.models.network import Student
 from attmask.networks import build_distiller
 from attmask.optim import OptimConfig, build_optimizer
 from attmask.recipe import load_recipe
-from attmask.schedules import Now, ScheduleConfig, Schedules
+from attmask.schedules import ScheduleConfig, Schedules, StepSchedule
 from attmask.step import train_step
 from tests.reference import BACKBONE, HEAD, IMAGE_SIZE, arrays, our_name, tensors, weights
 from tests.runs import SHORT
@@ -53,7 +53,7 @@ class Trajectory:
 
     distiller: Distiller
     losses: list[Losses]
-    rates: list[Now]
+    rates: list[StepSchedule]
     masks: list[Tensor]
     norms: list[dict[str, float]]
 

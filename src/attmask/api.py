@@ -1,4 +1,4 @@
-"""The same things as on the command line, as functions."""
+"""The commands of the command line as functions."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,8 +10,8 @@ from typing import Any, Literal
 import torch
 
 from attmask import distributed
-from attmask.audit.audit import MAX_IMAGES, inspect_images
-from attmask.audit.record import Audit
+from attmask.audit.audit import Audit
+from attmask.audit.inspect import MAX_IMAGES, inspect_images
 from attmask.config import PretrainConfig, differences, override
 from attmask.data.sources import images_path, open_images
 from attmask.data.stores.axes import FEW_CHANNELS
@@ -45,9 +45,9 @@ def pretrain(
     out: str | Path,
     overrides: Sequence[str] | Mapping[str, Any] = (),
 ) -> Outcome:
-    """Pre-train on a folder of images; a run that is in `out` already goes on.
+    """Pre-train on a folder of images; an existing run in `out` is resumed.
 
-    `recipe` is a name, a YAML file or a config; by default `small` beside a GPU, `cpu` without.
+    `recipe` is a name, a YAML file or a config; the default is `small` with a GPU, else `cpu`.
     `overrides` are `key=value` texts or a mapping, e.g. {"schedule.epochs": 50}.
     """
     recipe = recipe or default_recipe()
@@ -61,7 +61,7 @@ def resume(
     data: str | Path | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
 ) -> Outcome:
-    """Go on with a run, with its own settings and images; one that is finished is left alone.
+    """Resume a run with its own settings and images; a finished run is left as it is.
 
     `data` is where the images are now, if they have moved; `overrides` may change operational
     settings only, e.g. {"train.workers": 4}.
@@ -71,8 +71,8 @@ def resume(
     asked = override(config, _assignments(overrides))
     if changed := differences(config, asked):
         raise UserError(
-            f"{run} goes on with its own settings ({'; '.join(changed)}); for other ones, use "
-            "attmask pretrain with another --out"
+            f"{run} is resumed with its own settings ({'; '.join(changed)}); for other "
+            "settings, use attmask pretrain with another --out"
         )
     place = origin_of(folder) if data is None else images_path(data)
     return _train(asked, place, folder, "resuming")
@@ -81,7 +81,7 @@ def resume(
 def default_out(
     data: str | Path, recipe: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()
 ) -> Path:
-    """The folder of a run that was given none: named by data, recipe and changed settings."""
+    """The default folder of a run: named after data, recipe and changed settings."""
     return default_folder(
         Path(data), str(recipe), load_recipe(recipe), configure(recipe, overrides)
     )
@@ -115,9 +115,9 @@ def _train(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome
 def inspect(
     data: str | Path, *, recipe: str | Path | None = None, max_images: int = MAX_IMAGES
 ) -> Audit:
-    """Look at images before training on them: what is wrong with them, what to run, what it costs.
+    """Inspect images before training: problems, recommended settings, time and memory.
 
-    At most `max_images` are looked at, evenly spread; `.to_dict()` of what is returned is JSON.
+    At most `max_images`, evenly spread, are examined; `.to_dict()` of the result is ready for JSON.
     """
     named = None if recipe is None else str(recipe)
     return inspect_images(images_path(data), recipe=named, max_images=max_images)
@@ -135,7 +135,7 @@ def configure(
 
 
 def default_recipe() -> str:
-    """The recipe for images nobody said anything about, by the machine."""
+    """The default recipe for this machine."""
     return "small" if torch.accelerator.is_available() else "cpu"
 
 
@@ -152,7 +152,7 @@ def evaluate(
     workers: int | None = None,
     seed: int = 0,
 ) -> list[Card]:
-    """Measure frozen backbones by tasks, named as in `attmask tasks` or your own; one card each.
+    """Evaluate frozen backbones on tasks, by name (`attmask tasks`) or your own; returns the cards.
 
     A checkpoint is a run, one of its step-... folders, a file of weights, or `timm:NAME`; with
     `@student` or `@untrained` behind a run, its student or its network before training; with
@@ -185,7 +185,7 @@ def evaluate(
 
 
 class Networks:
-    """The networks of several checkpoints, each loaded when its turn comes and then let go."""
+    """The networks of several checkpoints, of which one at a time is in memory."""
 
     def __init__(
         self, named: Sequence[str | Path], extractor_for: Callable[[FrozenModel], FeatureExtractor]
@@ -203,7 +203,7 @@ class Networks:
 
 
 def _for_channels(task: Task[Any], channels: int | None) -> Task[Any]:
-    """Arrays whose shape can be read in two ways are read as the network was trained."""
+    """Read arrays of an ambiguous shape with the channels the network was trained on."""
     dataset = task.dataset
     if not isinstance(dataset, Labelled | Pictures) or dataset.channels is not None:
         return task
@@ -239,7 +239,7 @@ def load_backbone(
 
 
 def transform(checkpoint: str | Path, *, image_size: int | None = None) -> Transform:
-    """The preprocessing of a checkpoint: a picture becomes what `evaluate` shows the network.
+    """The preprocessing of a checkpoint: an image becomes the input that `evaluate` uses.
 
     `checkpoint` is anything that `load_backbone` takes; `image_size` is the side of the centre
     crop (by default the network's own). Call what is returned with a path, a PIL image or an

@@ -1,20 +1,15 @@
-"""Checkpoints that are whole or not there: written beside, flushed, renamed, verified by hash.
+"""Checkpoints: written atomically, verified by hash when they are loaded.
 
 RUN/checkpoints/step-00001200/
     weights.safetensors  optimizer.safetensors  ...    tensors by name
     state.json  state.sha256                           step, hashes of the files, and more
 """
 
-import errno
 import hashlib
 import json
 import logging
-import os
-import re
-import shutil
-import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +18,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+from attmask import atomic
 from attmask.errors import UserError
 from attmask.settings import Config, setting
 
@@ -41,7 +37,7 @@ class CheckpointConfig(Config):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Everything a run needs to go on from a step."""
+    """Everything that is needed to resume a run from a step."""
 
     step: int
     tensors: Mapping[str, Mapping[str, Tensor]]
@@ -51,28 +47,13 @@ class Checkpoint:
 def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     """Write a checkpoint below `folder` and remove all but the newest `keep`."""
     final = folder / f"step-{checkpoint.step:08d}"
-    part = folder / _part_name(checkpoint.step)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
-        _remove_leftovers(part)
-        hashes = {}
-        for name, tensors in checkpoint.tensors.items():
-            data = safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()})
-            hashes[f"{name}.safetensors"] = _hash(data)
-            _write(part / f"{name}.safetensors", data)
-        state = {"step": checkpoint.step, "files": hashes, "info": dict(checkpoint.info)}
-        data = json.dumps(state, indent=1).encode()
-        _write(part / STATE, data)
-        _write(part / STATE_HASH, _hash(data).encode())
-        _flush_folder(part)
-        _put(part, final)
-        _flush_folder(folder)
+        # Another process may have made this step meanwhile: its checkpoint stays if it is whole.
+        with atomic.folder(final, replaces=_is_damaged) as part:
+            _write(part, checkpoint)
     except OSError as fault:
-        shutil.rmtree(part, ignore_errors=True)
         before = newest(folder)
-        kept = f"{before.name} is whole" if before else "there is none from before"
+        kept = f"{before.name} is whole" if before else "there is no earlier one"
         raise UserError(
             f"cannot write the checkpoint {final}: {fault.strerror or fault}; {kept}; "
             "make room, then start the same command again"
@@ -82,18 +63,36 @@ def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
     # A newer one was damaged and passed over, or another process trains in this folder too.
     newer = [other for other in found if other > final and _is_damaged(other)]
     for other in (*newer, *older[: max(0, len(older) + 1 - keep)]):
-        _remove(other)
+        atomic.remove_folder(other)
     return final
 
 
-def load(folder: Path) -> Checkpoint:
-    """Read a checkpoint and refuse one whose files are not what was written."""
+def _write(folder: Path, checkpoint: Checkpoint) -> None:
+    hashes = {}
+    for name, tensors in checkpoint.tensors.items():
+        data = safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()})
+        hashes[f"{name}.safetensors"] = _hash(data)
+        (folder / f"{name}.safetensors").write_bytes(data)
+    state = {"step": checkpoint.step, "files": hashes, "info": dict(checkpoint.info)}
+    data = json.dumps(state, indent=1).encode()
+    (folder / STATE).write_bytes(data)
+    (folder / STATE_HASH).write_text(_hash(data))
+
+
+def load(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint:
+    """Read a checkpoint and verify its files by their hashes.
+
+    `only` names the groups of tensors to read, for instance `weights`; the files of the others are
+    neither opened nor verified.
+    """
     try:
         digest = (folder / STATE_HASH).read_bytes().decode("ascii", errors="replace")
         state = json.loads(_read(folder / STATE, digest))
+        hashes = {f.removesuffix(".safetensors"): hashed for f, hashed in state["files"].items()}
         tensors = {
-            file.removesuffix(".safetensors"): safetensors.torch.load(_read(folder / file, digest))
-            for file, digest in state["files"].items()
+            name: safetensors.torch.load(_read(folder / f"{name}.safetensors", hashed))
+            for name, hashed in hashes.items()
+            if only is None or name in only
         }
     except FileNotFoundError as fault:
         if not folder.is_dir():
@@ -114,7 +113,7 @@ def load(folder: Path) -> Checkpoint:
 
 
 class UnreadableCheckpointError(UserError):
-    """The disk did not give the bytes; the checkpoint itself may be good."""
+    """Reading failed on the disk; the checkpoint itself may be intact."""
 
 
 def newest(folder: Path) -> Path | None:
@@ -123,15 +122,15 @@ def newest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def load_newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is undamaged; a damaged one is named and passed over.
+def load_newest(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint | None:
+    """The newest intact checkpoint; damaged ones are logged and skipped.
 
     A run in training removes its older checkpoints, perhaps the very one that is being read: as
-    long as the folders change, they are looked at again.
+    long as the folders change, they are listed again. `only` is as in `load`.
     """
     for attempt in range(_LOOKS):
         found = _versions(folder)
-        loaded, damaged = _first_whole(sorted(found, reverse=True))
+        loaded, damaged = _first_whole(sorted(found, reverse=True), only)
         if loaded is None and (found != _versions(folder) or _is_just_written(folder, attempt)):
             time.sleep(min(0.02 * attempt, 1.0))
             continue
@@ -139,25 +138,26 @@ def load_newest(folder: Path) -> Checkpoint | None:
             log.warning("%s", line)
         if loaded is None and found:
             raise UserError(
-                f"no checkpoint in {folder} is whole; put a copy of one there, or begin anew with "
-                "another --out"
+                f"no checkpoint in {folder} is whole; put a copy of one there, or start again "
+                "with another --out"
             )
         return loaded
     raise UserError(f"the checkpoints in {folder} change while they are read; try again later")
 
 
 def _is_just_written(folder: Path, attempt: int) -> bool:
-    """A listing may miss a folder that is renamed meanwhile: an empty one is not believed at once
-    where somebody writes."""
-    return attempt < 5 and not _folders(folder) and any(folder.glob(".part-*"))
+    """Whether an empty listing may be wrong: it can miss a folder that is being renamed."""
+    return attempt < 5 and not _folders(folder) and atomic.is_being_written(folder)
 
 
-def _first_whole(paths: Sequence[Path]) -> tuple[Checkpoint | None, list[str]]:
-    """The first of these that can be loaded, and what is wrong with those before it."""
+def _first_whole(
+    paths: Sequence[Path], only: Collection[str] | None
+) -> tuple[Checkpoint | None, list[str]]:
+    """The first checkpoint that can be loaded, and the errors of those before it."""
     damaged: list[str] = []
     for path in paths:
         try:
-            return load(path), damaged
+            return load(path, only=only), damaged
         except UnreadableCheckpointError:
             raise  # passing over it would lose what was trained since the one before
         except UserError as fault:
@@ -167,7 +167,7 @@ def _first_whole(paths: Sequence[Path]) -> tuple[Checkpoint | None, list[str]]:
 
 
 _LOOKS = 100
-"""A reader that is slower than the writer's next checkpoint, again and again, gives up here."""
+"""How often `load_newest` lists the folder again before it gives up."""
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -175,29 +175,13 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _versions(folder: Path) -> dict[Path, tuple[int, int]]:
-    """The checkpoints that are there, each with what tells it from another of the same step."""
+    """The existing checkpoints, each with inode and time, which identify its version."""
     found = {}
     for path in _folders(folder):
         with suppress(FileNotFoundError):
             about = (path / STATE).stat()
             found[path] = about.st_ino, about.st_mtime_ns
     return found
-
-
-def _put(part: Path, final: Path) -> None:
-    """Give a checkpoint its name; one that another process has made of this step meanwhile stays,
-    unless it is damaged."""
-    for _ in range(3):
-        if final.exists() and _is_damaged(final):
-            _remove(final)
-        try:
-            part.rename(final)
-        except OSError as fault:
-            if fault.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        else:
-            return
-    shutil.rmtree(part, ignore_errors=True)
 
 
 def _is_damaged(path: Path) -> bool:
@@ -210,88 +194,13 @@ def _is_damaged(path: Path) -> bool:
     return False
 
 
-def _remove(path: Path) -> None:
-    """Out of sight at once by renaming, so that nobody finds half of a checkpoint; then deleted."""
-    gone = path.with_name(f"{_part_name(0)}-{path.name}")
-    with suppress(OSError):  # not there, or another process removes it too
-        shutil.rmtree(gone, ignore_errors=True)
-        path.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)
-
-
-_PART = re.compile(r"\.part-\d+-(?P<pid>\d+)@(?P<host>.+?)(-step-\d+)?")
-_ABANDONED_SECONDS = 3600
-
-
-def _part_name(step: int) -> str:
-    """A name that says who writes: shared disks seldom have locks that all their hosts see."""
-    return f".part-{step:08d}-{os.getpid()}@{_host()}"
-
-
-def _host() -> str:
-    """The machine and, of containers on one machine, the one that process numbers belong to."""
-    numbers = ""
-    with suppress(OSError):
-        numbers = "".join(filter(str.isdigit, str(Path("/proc/self/ns/pid").readlink())))
-    return f"{socket.gethostname()}-{numbers}".replace("/", "_")
-
-
-def _remove_leftovers(own: Path) -> None:
-    """Remove the unfinished checkpoints of processes that were killed while they wrote.
-
-    A process of this machine is known to live or not. One of another machine is taken for dead
-    when nothing was written for an hour by the clock of the disk, which `own` was just made by.
-    """
-    now = own.stat().st_mtime
-    for left in own.parent.glob(".part-*"):
-        if left != own and not _has_live_owner(left, now):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _has_live_owner(part: Path, now: float) -> bool:
-    owner = _PART.fullmatch(part.name)
-    if owner is not None and owner["host"] == _host():
-        return int(owner["pid"]) != os.getpid() and _lives(int(owner["pid"]))
-    try:
-        last = max(file.stat().st_mtime for file in (part, *part.iterdir()))
-    except OSError:  # finished or removed meanwhile
-        return True
-    return now - last < _ABANDONED_SECONDS
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it is another user's
-        return True
-    return True
-
-
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
 def _read(path: Path, digest: str) -> bytes:
-    """The bytes of a file, if they are the ones that were written."""
+    """Read a file and check its hash."""
     data = path.read_bytes()
     if _hash(data) != digest:
         raise UserError(f"{path} is damaged; delete {path.parent} and start again")
     return data
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _flush_folder(folder: Path) -> None:
-    """A rename is only safe from a power cut once the folder itself is on disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -12,7 +12,16 @@ from typing import Literal
 import torch
 from pydantic import field_validator, model_validator
 
-from attmask.assign import (
+from attmask.checkpoint import CheckpointConfig
+from attmask.data.config import DataConfig
+from attmask.data.views import ViewsConfig
+from attmask.losses import LossConfig
+from attmask.masking import MaskingConfig
+from attmask.models.backbone import BackboneConfig
+from attmask.models.heads import HeadConfig
+from attmask.monitor import MonitorConfig
+from attmask.optim import OptimConfig
+from attmask.overrides import (
     assigned,
     checked,
     dump_yaml,
@@ -21,15 +30,6 @@ from attmask.assign import (
     parse_yaml,
     with_values,
 )
-from attmask.checkpoint import CheckpointConfig
-from attmask.data.sources import DataConfig
-from attmask.data.views import ViewsConfig
-from attmask.losses import LossConfig
-from attmask.masking import MaskingConfig
-from attmask.models.backbone import BackboneConfig
-from attmask.models.heads import HeadConfig
-from attmask.monitor import MonitorConfig
-from attmask.optim import OptimConfig
 from attmask.schedules import ScheduleConfig
 from attmask.settings import Config, setting
 
@@ -44,24 +44,28 @@ class TrainConfig(Config):
         1, "micro-batches a batch is split into, to save memory", operational=True, ge=1
     )
     precision: Literal["auto", "bf16", "fp16", "fp32"] = setting(
-        "auto", "number format of the forward pass (auto: bf16 where the hardware has it, or fp32)"
+        "auto",
+        "number format of the forward pass (auto: bf16 if the hardware supports it, else fp32)",
     )
     compile: bool = setting(False, "compile the network with torch.compile", operational=True)
     recompute: bool = setting(
         False,
-        "keep few activations and compute them again for gradients: less memory, more time",
+        "recompute activations in the backward pass: less memory, more time",
         operational=True,
     )
     device: str = setting(
         "auto",
-        "cpu, cuda, cuda:1, mps, ... (auto: an accelerator if there is one)",
+        "cpu, cuda, cuda:1, mps, ... (auto: an accelerator if available)",
         operational=True,
     )
     workers: int | None = setting(
-        None, "processes that prepare views (null: by the number of cores)", operational=True, ge=0
+        None,
+        "worker processes that prepare views (null: from the number of cores)",
+        operational=True,
+        ge=0,
     )
     threads: int | None = setting(
-        None, "threads of the training process (null: PyTorch's choice)", operational=True, ge=1
+        None, "threads of the training process (null: PyTorch's default)", operational=True, ge=1
     )
 
     @field_validator("device")
@@ -71,25 +75,31 @@ class TrainConfig(Config):
             if device != "auto":
                 torch.device(device)
         except RuntimeError as fault:
-            raise ValueError(f"{device!r} is no device; use auto, cpu, cuda or cuda:1") from fault
+            raise ValueError(
+                f"{device!r} is not a device; use auto, cpu, cuda or cuda:1"
+            ) from fault
         return device
 
 
 class PretrainConfig(Config):
     """Everything that describes one pre-training run."""
 
-    seed: int = setting(0, "the root of all randomness", ge=0, lt=2**63)
+    seed: int = setting(0, "random seed of weights, views, masks and drop path", ge=0, lt=2**63)
     data: DataConfig = setting(DataConfig(), "the images")
     views: ViewsConfig = setting(ViewsConfig(), "the crops of an image and their augmentation")
     backbone: BackboneConfig = setting(BackboneConfig(), "the vision transformer")
     head: HeadConfig = setting(HeadConfig(), "the projection head")
-    masking: MaskingConfig = setting(MaskingConfig(), "what is hidden from the student")
+    masking: MaskingConfig = setting(MaskingConfig(), "which patches are hidden from the student")
     loss: LossConfig = setting(LossConfig(), "the distillation losses")
-    schedule: ScheduleConfig = setting(ScheduleConfig(), "what changes from step to step")
+    schedule: ScheduleConfig = setting(
+        ScheduleConfig(), "schedules of learning rate, weight decay, momentum and temperatures"
+    )
     optim: OptimConfig = setting(OptimConfig(), "the optimiser")
     train: TrainConfig = setting(TrainConfig(), "how the steps are computed")
-    checkpoint: CheckpointConfig = setting(CheckpointConfig(), "when to save, what to keep")
-    monitor: MonitorConfig = setting(MonitorConfig(), "what to measure on the way")
+    checkpoint: CheckpointConfig = setting(
+        CheckpointConfig(), "how often to save, and how many checkpoints to keep"
+    )
+    monitor: MonitorConfig = setting(MonitorConfig(), "logging and evaluation during training")
 
     @model_validator(mode="after")
     def _fits_together(self) -> "PretrainConfig":
@@ -132,7 +142,7 @@ def _other_problems(config: PretrainConfig) -> Iterator[str]:
         )
     if config.loss.centring == "sinkhorn" and parts > 1:
         yield (
-            "loss.centring=sinkhorn balances a whole batch and cannot be split; "
+            "loss.centring=sinkhorn balances over the full batch, which cannot be split; "
             "use train.accumulate=1 or loss.centring=mean"
         )
     layer, depth = config.masking.layer, config.backbone.depth
@@ -141,7 +151,7 @@ def _other_problems(config: PretrainConfig) -> Iterator[str]:
     if config.masking.strategy == "none" and config.loss.patch_weight > 0:
         # Probability 0 has no patch loss either, but it is a row of the paper (Table 9b).
         yield (
-            "masking.strategy=none leaves the patch loss without a patch; set loss.patch_weight=0 "
+            "masking.strategy=none hides no patch for the patch loss; set loss.patch_weight=0 "
             "(DINO) or choose a strategy"
         )
 
@@ -152,7 +162,7 @@ def from_yaml(path: Path) -> PretrainConfig:
 
 
 def to_yaml(config: PretrainConfig) -> str:
-    """Every setting, so that a later default cannot change what was run."""
+    """Write every setting, so that a changed default cannot change a saved run."""
     return dump_yaml(config.model_dump(mode="json"))
 
 
@@ -163,9 +173,9 @@ def override(config: PretrainConfig, assignments: Sequence[str]) -> PretrainConf
 
 
 def differences(there: PretrainConfig, asked: PretrainConfig) -> list[str]:
-    """The settings that would change the result and are not the same in both."""
+    """The settings that affect the result and differ between the two."""
     return [
-        f"{key}: {attrgetter(key)(there)} there, {attrgetter(key)(asked)} asked"
+        f"{key}: {attrgetter(key)(there)} in the run, {attrgetter(key)(asked)} given"
         for key, field in fields_of(PretrainConfig)
         if not extra_of(field)["operational"] and attrgetter(key)(there) != attrgetter(key)(asked)
     ]

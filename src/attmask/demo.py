@@ -1,4 +1,4 @@
-"""The whole thing in minutes on a CPU: make images, pre-train, compare, draw."""
+"""A demo in minutes on a CPU: generate images, pre-train, evaluate, draw attention."""
 
 import json
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from attmask import atomic
 from attmask.config import override
 from attmask.data.sources import open_images
 from attmask.data.synthetic import MANIFEST, write_folder
@@ -25,7 +26,7 @@ MARK = "demo.json"
 
 @dataclass(frozen=True)
 class DemoReport:
-    """What a demo found; `before` and `after` are the log's records of the evaluations."""
+    """Results of a demo; `before` and `after` are the log records of the two evaluations."""
 
     images: Path
     run: Path
@@ -37,15 +38,17 @@ class DemoReport:
 
 
 class Demo:
-    """Generated images, a run of AttMask-High on them, and what came of it; resumes like any run.
+    """Generated images, a run of AttMask-High on them, and its evaluation; resumes like any run.
 
-    Another seed has other images too.
+    The seed also determines the images.
     """
 
     def __init__(self, out: Path, *, seed: int = 0, overrides: Sequence[str] = ()) -> None:
         config = override(load_recipe("demo"), [f"seed={seed}", *overrides])
         if config.monitor.knn_every_epochs == 0:
-            raise UserError("monitor.knn_every_epochs=0 leaves the demo nothing to report; use 1")
+            raise UserError(
+                "monitor.knn_every_epochs=0 turns off the evaluation that the demo reports; use 1"
+            )
         _begin(out)
         self.out = out
         self.config = config
@@ -62,11 +65,11 @@ class Demo:
         )
 
     def train(self) -> Outcome:
-        """Pre-train, or go on with it."""
+        """Pre-train, or resume."""
         return self.trainer.train(self.evaluation)
 
     def report(self) -> DemoReport:
-        """The trained teacher against the same run's untrained one and simpler rivals."""
+        """Compare the trained teacher with the untrained one and with baselines."""
         run, val, config = self.out / "run", self.images.held_out, self.config
         assert val is not None
         measured = [record for record in read_metrics(run) if "knn.top1" in record]
@@ -92,7 +95,7 @@ class Demo:
 
 
 def _begin(out: Path) -> None:
-    """Refuse a folder in which something else lies, untouched; mark an empty one as a demo's."""
+    """Mark an empty folder as a demo's; raise an error if it holds anything else."""
     marks = (out / MARK, out / "images" / MANIFEST)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -100,7 +103,7 @@ def _begin(out: Path) -> None:
             return
         if any(out.iterdir()):
             raise UserError(f"{out} is not empty and holds no demo; choose another --out")
-        marks[0].write_text(json.dumps({"made by": "attmask demo"}) + "\n")
+        atomic.write(marks[0], json.dumps({"made by": "attmask demo"}) + "\n")
     except OSError as fault:
         why = fault.strerror or fault
         raise UserError(f"cannot use {out} for a demo: {why}; choose another --out") from fault

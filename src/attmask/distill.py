@@ -1,4 +1,4 @@
-"""The method: the teacher's attention decides what the student must predict."""
+"""The method: the student predicts what the teacher sees in patches chosen by its attention."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -18,12 +18,12 @@ from attmask.masking import Masker
 from attmask.models.backbone import drop_path_rates
 from attmask.models.blocks import drop_path
 from attmask.models.network import Output, Student, Teacher
-from attmask.schedules import Now
+from attmask.schedules import StepSchedule
 
 
 @dataclass(frozen=True)
 class Losses:
-    """What a step minimises: the total and, for the log, its terms."""
+    """The loss of a step: the total and, for the log, its terms."""
 
     total: Float[Tensor, ""]
     cls: Float[Tensor, ""]
@@ -45,7 +45,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class MeanLogits:
-    """The teacher's mean logits, which the centres move towards; None where none needs them."""
+    """The teacher's mean logits, for the update of the centres; None if there is no centre."""
 
     cls: Float[Tensor, "K"] | None
     patches: Float[Tensor, "K"] | None
@@ -53,7 +53,7 @@ class MeanLogits:
 
 @dataclass(frozen=True)
 class Targets:
-    """What the teacher sees in global crops: probabilities for each `[CLS]` and hidden patch."""
+    """The teacher's targets for global crops: probabilities for each `[CLS]` and hidden patch."""
 
     cls: Float[Tensor, "2 B K"]
     patches: Float[Tensor, "M K"]
@@ -63,10 +63,10 @@ class Targets:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What tells whether a step goes well."""
+    """Diagnostics of a step."""
 
     hidden: float
-    """The share of all patches."""
+    """Fraction of all patches."""
     teacher_entropy: Float[Tensor, ""]
     """Of one `[CLS]` target; ln K is uniform."""
     prototypes_used: Float[Tensor, ""]
@@ -74,7 +74,7 @@ class Diagnostics:
 
     @classmethod
     def of(cls, targets: Targets) -> "Diagnostics":
-        """Read off the targets of a batch."""
+        """Compute the diagnostics from the targets of a batch."""
         return cls(
             hidden=targets.mask.total / targets.mask.hidden.numel(),
             teacher_entropy=_entropy(targets.cls).mean(),
@@ -111,12 +111,12 @@ class Distiller(nn.Module):
         with apart:
             return engine(*inputs, **settings)
 
-    def forward(self, views: Views, now: Now) -> Losses:
-        """The whole loss of a batch."""
+    def forward(self, views: Views, now: StepSchedule) -> Losses:
+        """The total loss of a batch."""
         return Losses.sum(list(self.loss_parts(views, self.targets(views, now), now)))
 
     @torch.no_grad()
-    def targets(self, views: Views, now: Now) -> Targets:
+    def targets(self, views: Views, now: StepSchedule) -> Targets:
         """The teacher's pass: a mask from its attention, then centred or balanced logits."""
         grid = self.teacher.backbone.grid(*views.globals.shape[-2:])
 
@@ -151,7 +151,7 @@ class Distiller(nn.Module):
         )
 
     def loss_parts(
-        self, views: Views, targets: Targets, now: Now, *, is_last: bool = True
+        self, views: Views, targets: Targets, now: StepSchedule, *, is_last: bool = True
     ) -> Iterator[Losses]:
         """The loss in two parts, of local and of global crops, whose sum is the loss.
 
@@ -165,9 +165,9 @@ class Distiller(nn.Module):
         yield self._global_part(views, targets, now, share_gradients=is_last)
 
     def _global_part(
-        self, views: Views, targets: Targets, now: Now, *, share_gradients: bool
+        self, views: Views, targets: Targets, now: StepSchedule, *, share_gradients: bool
     ) -> Losses:
-        """What the student predicts of masked crops."""
+        """The loss of the student's masked global crops."""
         loss, mask = self.loss, targets.mask
         guess = self._call_student(
             views.globals.flatten(0, 1),
@@ -188,8 +188,8 @@ class Distiller(nn.Module):
         patch = patch_loss(guess.patches, targets.patches, weight, loss.student_temperature)
         return Losses(cls + loss.patch_weight * patch, cls.detach(), patch.detach())
 
-    def _local_part(self, views: Views, targets: Targets, now: Now) -> Losses:
-        """What the student sees in local crops, against the teacher's global ones."""
+    def _local_part(self, views: Views, targets: Targets, now: StepSchedule) -> Losses:
+        """The loss of the student's local crops against the teacher's global crops."""
         count = len(views.locals)
         guess = self._call_student(
             views.locals.flatten(0, 1),
@@ -206,7 +206,7 @@ class Distiller(nn.Module):
         return Losses(cls, cls.detach(), torch.zeros_like(cls))
 
     def _drop_path(
-        self, views: Views, now: Now, *, first_view: int, count: int
+        self, views: Views, now: StepSchedule, *, first_view: int, count: int
     ) -> Float64[np.ndarray, "L 2 crops"] | None:
         if not self.drop_path_rates.any():
             return None

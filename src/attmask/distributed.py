@@ -1,4 +1,4 @@
-"""Process groups; on one process everything here does nothing."""
+"""Process groups; with one process every function here does nothing."""
 
 import math
 import os
@@ -21,17 +21,17 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """The number of this process, from 0."""
+    """The rank of this process, from 0."""
     return dist.get_rank() if world_size() > 1 else 0
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes and speaks."""
+    """Whether this is the main process, which writes files and logs."""
     return rank() == 0
 
 
 def require_one_process() -> None:
-    """Refuse a launch with several processes, which would train apart and overwrite each other."""
+    """Raise an error if several processes were launched: they would overwrite each other's run."""
     launched = int(os.environ.get("WORLD_SIZE", "1"))
     if max(launched, world_size()) > 1:
         raise UserError(
@@ -60,7 +60,7 @@ def logsumexp_over_rows(values: Tensor) -> Tensor:
 
 
 def all_agree(yes: bool) -> bool:
-    """Whether every process says yes."""
+    """Whether the value is true in every process."""
     if world_size() == 1:
         return yes
     said: list[bool | None] = [None] * world_size()
@@ -69,7 +69,7 @@ def all_agree(yes: bool) -> bool:
 
 
 def from_main(value: Value) -> Value:
-    """What the main process has, for all."""
+    """Broadcast a value from the main process."""
     if world_size() == 1:
         return value
     said = [value]
@@ -92,7 +92,7 @@ def share_of(count: int) -> range:
 
 
 def wait_for_all() -> None:
-    """Go on when every process has come here."""
+    """Wait until every process has reached this point."""
     if world_size() > 1:
         dist.barrier()
 

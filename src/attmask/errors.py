@@ -1,4 +1,4 @@
-"""The one kind of error that a user can mend."""
+"""The error type for problems that a user can fix."""
 
 
 class UserError(ValueError):

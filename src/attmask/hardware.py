@@ -17,7 +17,7 @@ Part = TypeVar("Part")
 
 
 def choose_device(asked: str) -> torch.device:
-    """The device asked for; `auto` is an accelerator if there is one."""
+    """The requested device; `auto` is an accelerator if there is one."""
     if asked == "auto":
         found = (
             torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -26,15 +26,13 @@ def choose_device(asked: str) -> torch.device:
     try:
         number = torch.ones(1, device=asked)
     except (RuntimeError, AssertionError, ImportError) as fault:  # PyTorch's ways to say no
-        raise UserError(
-            f"device {asked} was asked for, but it is not here; use auto or cpu"
-        ) from fault
+        raise UserError(f"device {asked} is not available; use auto or cpu") from fault
     try:
         computes = float(number + 1) == 2
     except RuntimeError:
         computes = False
     if not computes:
-        raise UserError(f"device {asked} holds no numbers and cannot train; use auto or cpu")
+        raise UserError(f"device {asked} cannot store values and cannot train; use auto or cpu")
     return torch.device(asked)
 
 
@@ -52,9 +50,9 @@ def cores() -> int:
 
 
 def default_workers() -> int:
-    """Processes that prepare views: a core is left to training, and memory for the rest.
+    """The default number of worker processes: one core is left to training.
 
-    Where several processes were launched on this machine, each has its share of the cores.
+    Processes that were launched on one machine share its cores.
     """
     launched = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return max(1, min(16, cores() // launched - 1))
@@ -79,14 +77,14 @@ class Precision:
         return cls(chosen, device, scaler)
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Forward passes in this format."""
+        """Autocast to this format."""
         if self.format == "fp32":
             return nullcontext()
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[self.format]
         return torch.autocast(self.device.type, dtype)
 
     def cast(self, parts: Iterator[Part]) -> Iterator[Part]:
-        """What a generator yields, each part computed under autocast; its user is not under it."""
+        """Iterate over a generator under autocast; the consumer runs outside of it."""
         while True:
             try:
                 with self.autocast():
@@ -96,14 +94,14 @@ class Precision:
             yield part
 
     def backward(self, loss: Tensor) -> None:
-        """Gradients of a loss, scaled where small ones would vanish."""
+        """Compute the gradients of a loss, scaled in fp16."""
         self.scaler.scale(loss).backward()
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """True gradients again, before they are clipped."""
+        """Unscale the gradients before they are clipped."""
         self.scaler.unscale_(optimizer)
 
     def step(self, optimizer: Optimizer) -> None:
-        """One optimiser step, left out where fp16 gradients overflowed."""
+        """Take one optimizer step, unless fp16 gradients overflowed."""
         self.scaler.step(optimizer)
         self.scaler.update()

@@ -1,4 +1,4 @@
-"""Numbers that the host knows, on a device: sent without waiting for it."""
+"""Copies of host arrays to a device that do not wait for it."""
 
 import numpy as np
 import torch
@@ -6,9 +6,9 @@ from torch import Tensor
 
 
 def to_device(numbers: np.ndarray | np.generic, device: torch.device) -> Tensor:
-    """The numbers as a tensor on a device.
+    """Copy an array to a device.
 
-    A copy from page-locked memory does not wait for what the device is computing.
+    The copy is made from page-locked memory, so it does not wait for the device.
     """
     tensor = torch.from_numpy(np.ascontiguousarray(numbers))
     if device.type == "cuda" and torch.cuda.is_available():

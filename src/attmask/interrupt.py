@@ -1,4 +1,4 @@
-"""Ctrl-C and a polite kill: end after the current step or batch, so that work can be saved."""
+"""SIGINT and SIGTERM end a run after the current step or batch, so that it can be saved."""
 
 import logging
 import signal
@@ -11,11 +11,11 @@ log = logging.getLogger(__name__)
 
 
 class StopRequestedError(Exception):
-    """Ends a loop over batches, between two of them, because a stop was requested."""
+    """Raised between two batches when a stop was requested."""
 
 
 def stopping(count: Callable[[int], None], stopped: Callable[[], bool]) -> Callable[[int], None]:
-    """Count finished work as `count` does, and raise StopRequestedError once `stopped` says so."""
+    """Wrap `count` so that it raises StopRequestedError once `stopped` returns true."""
 
     def counted(more: int) -> None:
         count(more)
@@ -27,7 +27,7 @@ def stopping(count: Callable[[int], None], stopped: Callable[[], bool]) -> Calla
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C and a polite kill end the run after the current step; a second Ctrl-C at once."""
+    """Handle SIGINT and SIGTERM: the first requests a stop, a second SIGINT ends at once."""
     received: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

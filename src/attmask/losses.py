@@ -12,7 +12,7 @@ from attmask.settings import Config, setting
 
 
 class LossConfig(Config):
-    """The objective."""
+    """Settings of the losses."""
 
     patch_weight: float = setting(
         1.0, "weight lambda of the patch loss (0: DINO, [CLS] only)", paper="1 iBOT, 0 DINO", ge=0
@@ -22,17 +22,17 @@ class LossConfig(Config):
     )
     centring: Literal["mean", "sinkhorn"] = setting(
         "mean",
-        "what keeps the teacher from collapse: a running mean subtracted from its logits, or "
+        "how collapse is prevented: a running mean is subtracted from the teacher's logits, or "
         "logits balanced over prototypes within the batch (for small runs)",
         paper="mean",
     )
     centre_momentum: float = setting(
-        0.9, "how much of a centre is kept at each step", paper="0.9", ge=0, lt=1
+        0.9, "momentum of the running mean of the teacher's logits", paper="0.9", ge=0, lt=1
     )
 
 
 class Centre(nn.Module):
-    """The running mean of the teacher's logits, subtracted so that no prototype wins all."""
+    """The running mean of the teacher's logits, which is subtracted to prevent collapse."""
 
     value: Tensor
 

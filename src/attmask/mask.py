@@ -1,4 +1,4 @@
-"""A mask over patches, with what the host knows of it."""
+"""A mask over patches that knows on the host how many patches each image hides."""
 
 from functools import cached_property
 from typing import NamedTuple
@@ -10,9 +10,12 @@ from torch import Tensor
 
 from attmask.host import to_device
 
+Grid = tuple[int, int]
+"""Rows and columns of patches."""
 
-class Places(NamedTuple):
-    """Hidden patches one after the other, image after image: M in all."""
+
+class HiddenPatches(NamedTuple):
+    """The indices of all M hidden patches, image after image."""
 
     image: Int[Tensor, "M"]
     patch: Int[Tensor, "M"]
@@ -21,9 +24,9 @@ class Places(NamedTuple):
 
 
 class Mask:
-    """Which patches of each image are hidden, and how many of each, which the host knows.
+    """Which patches of each image are hidden, with the number of each image on the host.
 
-    With the numbers at hand, hidden patches are gathered without waiting for the device.
+    With these numbers, hidden patches are gathered without waiting for the device.
     """
 
     def __init__(self, hidden: Bool[Tensor, "B N"], counts: Int64[np.ndarray, " B"]) -> None:
@@ -32,7 +35,7 @@ class Mask:
 
     @classmethod
     def count(cls, hidden: Bool[Tensor, "B N"]) -> "Mask":
-        """The numbers read off a mask, which waits where it lies on a device."""
+        """Count the hidden patches of a mask; this waits for the device it is on."""
         return cls(hidden, hidden.sum(dim=1).cpu().numpy())
 
     @classmethod
@@ -55,9 +58,9 @@ class Mask:
         return self.hidden.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
 
     @cached_property
-    def places(self) -> Places:
-        """Where the hidden patches are."""
+    def places(self) -> HiddenPatches:
+        """The indices of the hidden patches."""
         image = np.repeat(np.arange(len(self.counts)), self.counts)
         slot = np.arange(len(image)) - np.repeat(self.counts.cumsum() - self.counts, self.counts)
         there = to_device(np.stack([image, slot]), self.hidden.device)
-        return Places(there[0], self.order[there[0], there[1]], there[1])
+        return HiddenPatches(there[0], self.order[there[0], there[1]], there[1])

@@ -1,4 +1,4 @@
-"""What to hide: from the teacher's `[CLS]` attention to a mask over patches (section 3.2).
+"""Masking strategies: the teacher's `[CLS]` attention becomes a mask over patches (section 3.2).
 
     masker = Masker(High(), ratio=(0.1, 0.5), probability=0.5)
     mask = masker(attention, grid=(14, 14), step=step)      # True is hidden
@@ -21,16 +21,14 @@ from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.host import to_device
-from attmask.mask import Mask
+from attmask.mask import Grid, Mask
 from attmask.randomness import uniform
 from attmask.settings import Config, setting
-
-Grid = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers of one call, on the host: the same counters always give the same."""
+    """The random numbers of one call, drawn on the host from counters."""
 
     seed: int
     step: int
@@ -75,14 +73,14 @@ def _count(patches: int, ratio: Float64[np.ndarray, " B"]) -> Int64[np.ndarray, 
 
 
 def _rank(values: Float[Tensor, "B N"], *, descending: bool) -> Int[Tensor, "B N"]:
-    """The place of each patch in the sorted order; of equal values the lower index comes first."""
+    """The rank of each patch in the sorted order; ties go to the lower index."""
     order = values.argsort(dim=-1, descending=descending, stable=True)
     places = torch.arange(values.shape[-1], device=values.device).expand_as(order)
     return torch.empty_like(order).scatter_(-1, order, places)
 
 
 def _first(rank: Int[Tensor, "B N"], counts: Int64[np.ndarray, " B"]) -> Bool[Tensor, "B N"]:
-    """The patches that come before the number counted for their image."""
+    """Select the first `count` patches of each image in the sorted order."""
     return rank < to_device(counts[:, None], rank.device)
 
 
@@ -110,7 +108,7 @@ class Low:
 
 @dataclass(frozen=True)
 class Hint:
-    """AttMask-Hint: hide the most attended patches but for a few of the very first.
+    """AttMask-Hint: hide the most attended patches, but reveal a few of them.
 
     Reveals int(s·n) of the int(show_max·n) most attended, s = show_max · r' with r' a second,
     independent draw from the ratio range.
@@ -133,7 +131,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Random:
-    """Hide patches drawn uniformly, without looking."""
+    """Hide patches drawn uniformly at random."""
 
     ratio_per: ClassVar[Literal["step", "view"]] = "view"
 
@@ -206,7 +204,7 @@ class Nothing:
 
 @dataclass(frozen=True)
 class Masker:
-    """A strategy with how much it hides, how often, and its randomness."""
+    """Applies a strategy with a drawn mask ratio to a fraction of the views."""
 
     strategy: Strategy
     ratio: tuple[float, float] = (0.1, 0.5)
@@ -259,8 +257,10 @@ class Masker:
 
 
 def _refuse_broken(attention: Float[Tensor, "B N"]) -> None:
-    """NaN would be sorted silently. To look would mean to wait for a GPU at every step: there the
-    loss, which is NaN too, is looked at when it is logged."""
+    """Raise an error for NaN, which would be sorted silently, if the attention is on the CPU.
+
+    A check on a GPU would wait for it at every step; there the loss, which is NaN too, is checked
+    when it is logged."""
     if attention.device.type == "cpu" and not attention.isfinite().all():
         raise UserError(
             "the attention has NaN or infinite values: the network has diverged; start again "
@@ -269,14 +269,14 @@ def _refuse_broken(attention: Float[Tensor, "B N"]) -> None:
 
 
 def check_ratio(ratio: tuple[float, float]) -> None:
-    """Refuse a range of mask ratios that is not 0 <= a <= b <= 1."""
+    """Raise an error unless 0 <= a <= b <= 1."""
     low, high = ratio
     if not 0 <= low <= high <= 1:
         raise UserError(f"mask ratio [{low}, {high}]: wanted 0 <= a <= b <= 1, e.g. [0.1, 0.5]")
 
 
 def check_show_max(show_max: float, ratio: tuple[float, float]) -> None:
-    """Refuse hints that could be more than what is hidden."""
+    """Raise an error if more patches could be shown than are hidden."""
     if not 0 <= show_max <= ratio[0]:
         raise UserError(
             f"show_max {show_max} must be between 0 and the smallest mask ratio, {ratio[0]}; "
@@ -285,10 +285,12 @@ def check_show_max(show_max: float, ratio: tuple[float, float]) -> None:
 
 
 class MaskingConfig(Config):
-    """What is hidden from the student."""
+    """Which patches are hidden from the student."""
 
     strategy: Literal["high", "low", "hint", "random", "block", "none"] = setting(
-        "high", "which patches are hidden: the most or least attended, ...", paper="high"
+        "high",
+        "which patches to hide: high (the most attended), low, hint, random, block or none",
+        paper="high",
     )
     ratio: tuple[float, float] = setting(
         (0.1, 0.5), "share of patches to hide, drawn uniformly from [a, b]", paper="[0.1, 0.5]"
@@ -303,7 +305,10 @@ class MaskingConfig(Config):
         False, "draw the ratio for each view of each image, not for each step", paper="false"
     )
     layer: int | None = setting(
-        None, "block whose attention is read, counted from 1 (null: the last)", paper="12", ge=1
+        None,
+        "transformer block whose attention is used, counted from 1 (null: the last)",
+        paper="12",
+        ge=1,
     )
 
     @field_validator("ratio")
@@ -319,7 +324,7 @@ class MaskingConfig(Config):
         return self
 
     def build(self, seed: int) -> Masker:
-        """The masker these settings describe."""
+        """Build the masker."""
         strategies: dict[str, Strategy] = {
             "high": High(),
             "low": Low(),

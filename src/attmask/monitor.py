@@ -1,9 +1,8 @@
-"""What a run says about itself: metrics on disk, progress on the screen, an eye on the loss."""
+"""Metrics of a run on disk, its progress on the screen, and a check that its loss is finite."""
 
 import json
 import logging
 import math
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from attmask import distributed
+from attmask import atomic, distributed
 from attmask.errors import UserError
 from attmask.metric import Metric
 from attmask.old_log import in_todays_keys
@@ -29,10 +28,10 @@ logger = logging.getLogger(__name__)
 
 
 class MonitorConfig(Config):
-    """How often a run measures itself and where it writes the numbers."""
+    """How often a run logs and evaluates, and where it writes metrics."""
 
     log_every_steps: int = setting(
-        10, "training steps between two lines of metrics", operational=True, ge=1
+        10, "training steps between two records of metrics", operational=True, ge=1
     )
     line_every_seconds: float = setting(
         30.0,
@@ -51,33 +50,33 @@ class MonitorConfig(Config):
     )
     knn_max_bank_images: int = setting(
         10_000,
-        "at most so many labelled training images to look neighbours up in",
+        "largest number of labelled training images in the online k-NN bank",
         paper="all",
         operational=True,
         ge=1,
     )
     knn_max_query_images: int = setting(
         2_000,
-        "at most so many test images to classify online",
+        "largest number of test images for the online evaluation",
         paper="all",
         operational=True,
         ge=1,
     )
     quality_max_images: int = setting(
         2_000,
-        "at most so many images to measure rank and uniformity on, alignment on 500 of them",
+        "largest number of images for rank and uniformity (alignment uses 500 of them)",
         operational=True,
         ge=1,
     )
     tensorboard: bool = setting(
-        True, "write the metrics for TensorBoard too, into RUN/tensorboard", operational=True
+        True, "also write the metrics for TensorBoard, to RUN/tensorboard", operational=True
     )
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The records a run has logged, oldest first; a half-written last line does not count.
+    """The records a run has logged, oldest first; a half-written last line is ignored.
 
-    Those of earlier versions have today's keys and units too.
+    Records of earlier versions are translated to today's keys and units.
     """
     path = run / METRICS
     if not path.exists():
@@ -85,7 +84,9 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     try:
         whole_lines, _, _ = path.read_bytes().rpartition(b"\n")
     except OSError as fault:
-        raise UserError(f"cannot read {path}: {fault.strerror or fault}; mend the file") from fault
+        raise UserError(
+            f"cannot read {path}: {fault.strerror or fault}; repair the file"
+        ) from fault
     # Not splitlines: a text may hold characters that Python takes for the end of a line.
     lines = whole_lines.split(b"\n") if whole_lines else []
     return [
@@ -94,7 +95,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
 
 
 def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
-    """One record, or which line is none and why."""
+    """Parse one record, or raise an error that names its line."""
     text = line.decode(errors="replace")
     try:
         record = json.loads(line)
@@ -105,14 +106,14 @@ def _record(path: Path, number: int, line: bytes) -> dict[str, Any]:
     if isinstance(record, dict) and type(record.get("step")) is int:
         return in_todays_keys(record)
     raise UserError(
-        f"{path} has a line that is {fault} ({text[:40]!r}), line {number}; take this line out of "
-        "the file, the others are kept"
+        f"{path} has a line that is {fault} ({text[:40]!r}), line {number}; remove this line "
+        "from the file, the others are kept"
     )
 
 
 @contextmanager
-def _mendable(path: Path) -> Iterator[None]:
-    """A full or unwritable disk is for the user to mend: one line, not a traceback."""
+def _disk_errors(path: Path) -> Iterator[None]:
+    """Turn an error of the disk into a one-line UserError."""
     try:
         yield
     except OSError as fault:
@@ -123,7 +124,7 @@ def _mendable(path: Path) -> Iterator[None]:
 
 
 class Monitor:
-    """Records the numbers of one run; only the main process writes and shows anything."""
+    """Logs the metrics of one run; only the main process writes and prints."""
 
     def __init__(
         self,
@@ -149,7 +150,7 @@ class Monitor:
     def __enter__(self) -> "Monitor":
         if not self._speaks:
             return self
-        with _mendable(self.run / METRICS):
+        with _disk_errors(self.run / METRICS):
             self.run.mkdir(parents=True, exist_ok=True)
             self._forget_steps_to_come()
             self._file = (self.run / METRICS).open("a")
@@ -174,15 +175,15 @@ class Monitor:
         if not self._speaks:
             return
         self._shown.close()
-        with _mendable(self.run / METRICS):
+        with _disk_errors(self.run / METRICS):
             self._file.close()
             if self._board is not None:
                 self._board.close()
 
     def _forget_steps_to_come(self) -> None:
-        """A run that resumes from step s will log s again: drop s and later, atomically.
+        """Drop the records of steps that a resumed run will log again.
 
-        One that starts at step 0 keeps what was logged before it as metrics.old.jsonl.
+        A run that starts at step 0 renames an existing log to metrics.old.jsonl.
         """
         path = self.run / METRICS
         if not path.exists() or path.stat().st_size == 0:
@@ -191,15 +192,10 @@ class Monitor:
             path.replace(self.run / OLD_METRICS)
             return
         kept = [record for record in read_metrics(self.run) if record["step"] < self.start_step]
-        beside = path.with_suffix(".jsonl.part")
-        with beside.open("w") as file:
-            file.writelines(json.dumps(record) + "\n" for record in kept)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        atomic.write(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def due(self, step: int) -> bool:
-        """Whether the metrics of this step should be logged (reading them off a GPU costs time)."""
+        """Whether to log the metrics of this step (reading them waits for the device)."""
         return step % self.config.log_every_steps == 0 or step == self.total_steps - 1
 
     def log(self, *metrics: Metric, step: int, epoch: int) -> None:
@@ -209,7 +205,7 @@ class Monitor:
         record: dict[str, Any] = {"step": step, "epoch": epoch}
         # JSON has no NaN and no infinity.
         record |= {m.key: m.value if math.isfinite(m.value) else None for m in metrics}
-        with _mendable(self.run / METRICS):
+        with _disk_errors(self.run / METRICS):
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
             if self._board is not None:
@@ -220,7 +216,7 @@ class Monitor:
     def progress(
         self, step: int, loss: float, images_per_second: float, waiting_share: float
     ) -> None:
-        """Show that `step` steps are done: a bar on a terminal, now and then a line elsewhere."""
+        """Show that `step` steps are done: a bar on a terminal, sometimes a line elsewhere."""
         if not self._speaks:
             return
         now = time.monotonic()
@@ -242,7 +238,7 @@ class Monitor:
             logger.info("step %d of %d  %s  %s", step, self.total_steps, known, waiting)
 
     def _time_left(self, step: int, now: float) -> str:
-        """From the first step shown, so that what came before it (an evaluation) does not count."""
+        """Estimate the remaining time from the steps since the first one shown."""
         if self._first is None:
             self._first = (step, now)
         first_step, began = self._first
@@ -251,7 +247,7 @@ class Monitor:
         return duration((now - began) / (step - first_step) * (self.total_steps - step))
 
     def message(self, text: str) -> None:
-        """Say one line without tearing the progress bar."""
+        """Print one line above the progress bar."""
         if not self._speaks:
             return
         if self._bar is not None:
@@ -265,22 +261,22 @@ class Monitor:
             raise UserError(
                 f"the loss is {loss} at step {step} and will not recover; start again with a "
                 "lower schedule.lr or with train.precision=fp32"
-                f" (what was saved in {self.run} is from before)"
+                f" (the checkpoints in {self.run} are from earlier steps)"
             )
 
 
 class Pace:
-    """Steps a second and the share of time spent waiting, since the last look."""
+    """Steps per second and the fraction of time spent waiting, since the last measurement."""
 
     def __init__(self) -> None:
         self.restart(0, 0.0)
 
     def restart(self, step: int, waited: float) -> None:
-        """Count from here."""
+        """Start a measurement."""
         self._since, self._step, self._waited = time.perf_counter(), step, waited
 
     def measure(self, step: int, waited: float) -> tuple[float, float]:
-        """Steps a second and waiting share since the last look; the next look counts from here."""
+        """Return both since the last measurement, and start the next one."""
         seconds = max(time.perf_counter() - self._since, 1e-9)
         pace = (step - self._step) / seconds, (waited - self._waited) / seconds
         self.restart(step, waited)

@@ -1,4 +1,4 @@
-"""A config becomes networks: student and teacher with their initial weights."""
+"""Build student and teacher from a config."""
 
 import torch
 

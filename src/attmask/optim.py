@@ -26,13 +26,14 @@ class OptimConfig(Config):
     def _between_zero_and_one(cls, betas: tuple[float, float]) -> tuple[float, float]:
         if not all(0 <= beta < 1 for beta in betas):
             raise ValueError(
-                f"{list(betas)} are no betas of AdamW: wanted 0 <= beta < 1, e.g. [0.9, 0.999]"
+                f"{list(betas)} are not valid betas of AdamW: wanted 0 <= beta < 1, e.g. [0.9, "
+                "0.999]"
             )
         return betas
 
 
 def is_decayed(name: str, parameter: nn.Parameter) -> bool:
-    """Weight decay falls on everything but biases and one-dimensional parameters.
+    """Whether a parameter has weight decay: all but biases and one-dimensional ones.
 
     Position embedding, `[CLS]`, mask token and the norm of the last layer *are* decayed.
     """
@@ -50,7 +51,7 @@ def build_optimizer(module: nn.Module, config: OptimConfig) -> AdamW:
 
 
 def set_rates(optimizer: Optimizer, *, lr: float, weight_decay: float) -> None:
-    """Put this step's learning rate and weight decay into the groups."""
+    """Set this step's learning rate and weight decay."""
     for group in optimizer.param_groups:
         group["lr"] = lr
         group["weight_decay"] = weight_decay if group["decayed"] else 0.0
@@ -80,7 +81,7 @@ def optimizer_tensors(optimizer: Optimizer, module: nn.Module) -> dict[str, Tens
 
 
 def moment_bytes(module: nn.Module) -> int:
-    """What `optimizer_tensors` will take after the first step: two moments a parameter."""
+    """The bytes of `optimizer_tensors` after the first step: two moments per parameter."""
     trained = (p for p in module.parameters() if p.requires_grad)
     return sum(2 * p.numel() * p.element_size() for p in trained)
 
@@ -88,7 +89,7 @@ def moment_bytes(module: nn.Module) -> int:
 def load_optimizer_tensors(
     optimizer: Optimizer, module: nn.Module, tensors: dict[str, Tensor]
 ) -> None:
-    """Put back what `optimizer_tensors` took out."""
+    """Load the state that `optimizer_tensors` returned."""
     parameters = dict(module.named_parameters())
     for name, value in tensors.items():
         owner, _, key = name.rpartition(":")

@@ -12,7 +12,7 @@ VARIABLES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "DNNL_PRIMITIVE_CACHE_CAPACITY")
 
 
 def bound_primitive_cache() -> None:
-    """Let oneDNN keep `CAPACITY` primitives, unless the environment already says how many.
+    """Let oneDNN keep `CAPACITY` primitives, unless the environment already sets a number.
 
     oneDNN reads the variable once, when it creates its first primitive. PyTorch offers no other
     way to set the capacity.

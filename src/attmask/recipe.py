@@ -1,13 +1,13 @@
-"""Recipes: named configs in YAML, one for each row of the paper, that say where they come from."""
+"""Recipes: named configs in YAML, one for each row of the paper, with their source."""
 
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from attmask.assign import checked, parse_yaml, unknown
 from attmask.config import PretrainConfig
 from attmask.errors import UserError
+from attmask.overrides import checked, parse_yaml, unknown
 from attmask.settings import Config, setting
 
 
@@ -27,7 +27,7 @@ class Ablation(Config):
 
 
 class About(Config):
-    """What a recipe says about itself."""
+    """The description of a recipe."""
 
     summary: str = setting("", "one line")
     paper: PaperRow | None = setting(None, "the row of the paper, if it is one")
@@ -40,7 +40,7 @@ class About(Config):
 
 @dataclass(frozen=True)
 class Recipe:
-    """A named config that says where it comes from."""
+    """A named config with its description."""
 
     name: str
     about: About
@@ -59,7 +59,7 @@ def load_recipe(name_or_path: str | Path) -> PretrainConfig:
 
 
 def read_recipe(name_or_path: str | Path) -> Recipe:
-    """A recipe with what it says about itself, by its name or the path of a YAML file."""
+    """A recipe with its description, by its name or the path of a YAML file."""
     values = _read(str(name_or_path), Path(), ())
     about = checked(About, values.pop("about", {}), f"recipe {name_or_path}, about: ")
     config = checked(PretrainConfig, values, f"recipe {name_or_path}: ")
@@ -86,7 +86,7 @@ def _read(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
     if "extends" not in values:
         return values
     base = _read(str(values.pop("extends")), folder, (*seen, identity))
-    base.pop("about", None)  # a recipe speaks for itself
+    base.pop("about", None)  # a description belongs to one recipe
     return _merge(base, values)
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, its checkpoints, and whether they fit what is asked now."""
+"""The folder of a run: its settings and checkpoints, and whether they match the current ones."""
 
 import hashlib
 import json
@@ -12,12 +12,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from attmask import checkpoint, distributed
-from attmask.assign import checked, extra_of, fields_of, text_of
+from attmask import atomic, checkpoint, distributed
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, differences, from_yaml, to_yaml
+from attmask.data.contents import fingerprint
 from attmask.data.source import Source
 from attmask.errors import UserError
+from attmask.overrides import checked, extra_of, fields_of, text_of
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ _LONGEST_NAME = 100
 
 
 class RunFolder:
-    """Where a run is kept: begun once, taken up again as often as needed, never mixed."""
+    """The folder of one run, which can be resumed and is never mixed with another run."""
 
     def __init__(self, path: Path, config: PretrainConfig, source: Source) -> None:
         self.path = path
@@ -35,9 +36,9 @@ class RunFolder:
         self.images = len(source)
         self.fingerprint = fingerprint(source)
 
-    def take_up(self) -> Checkpoint | None:
-        """The newest checkpoint of this run, or none where it begins; settings are written."""
-        with self._mendable():
+    def resume(self) -> Checkpoint | None:
+        """Write the settings and return the newest checkpoint, or None if there is none."""
+        with self._disk_errors():
             found = self._find()
             self._write_config()
         return found
@@ -58,13 +59,14 @@ class RunFolder:
         checkpoint.save(self.path / "checkpoints", made, keep=self.config.checkpoint.keep)
 
     def keep_origin(self, data: Path) -> None:
-        """Write down where the images are, for `attmask resume`."""
+        """Record the path of the images, for `attmask resume`."""
         if distributed.is_main():
-            with self._mendable():
-                self._write(ORIGIN, json.dumps({"data": str(data.absolute())}, indent=1) + "\n")
+            with self._disk_errors():
+                origin = json.dumps({"data": str(data.absolute())}, indent=1) + "\n"
+                atomic.write(self.path / ORIGIN, origin)
 
     def check_room(self, checkpoint_bytes: int) -> None:
-        """Refuse a disk that has no room for one checkpoint more."""
+        """Raise an error if the disk has no room for one more checkpoint."""
         there = next(p for p in (self.path.absolute(), *self.path.absolute().parents) if p.exists())
         free = shutil.disk_usage(there).free
         if free < checkpoint_bytes:
@@ -85,36 +87,27 @@ class RunFolder:
         if changed := differences(_config_of(self.path, found), self.config):
             raise UserError(
                 f"{self.path} holds a run with other settings ({'; '.join(changed)}); "
-                "choose another --out, or the same settings to go on"
+                "choose another --out, or use the same settings to resume"
             )
         if found.info["images"] != self.images:
             raise UserError(
                 f"{self.path} holds a run on {found.info['images']} images, these are "
-                f"{self.images}; choose another --out, or the same images to go on"
+                f"{self.images}; choose another --out, or use the same images to resume"
             )
         if found.info["fingerprint"] != self.fingerprint:
             raise UserError(
                 f"{self.path} holds a run on {self.images} images of other names or classes; "
-                "choose another --out, or the same images to go on"
+                "choose another --out, or use the same images to resume"
             )
         return found
 
     def _write_config(self) -> None:
         if distributed.is_main():
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._write(CONFIG, to_yaml(self.config))
-
-    def _write(self, name: str, text: str) -> None:
-        beside = self.path / f".{name}.part"  # a full disk must not spoil the one there is
-        try:
-            beside.write_text(text)
-            beside.replace(self.path / name)
-        finally:
-            beside.unlink(missing_ok=True)
+            atomic.write(self.path / CONFIG, to_yaml(self.config))
 
     @contextmanager
-    def _mendable(self) -> Iterator[None]:
-        """A folder that cannot be read or written is for the user to mend: one line."""
+    def _disk_errors(self) -> Iterator[None]:
+        """Turn an error of the disk into a one-line UserError."""
         try:
             yield
         except OSError as fault:
@@ -125,10 +118,10 @@ class RunFolder:
 
 
 def saved_config(run: Path) -> PretrainConfig:
-    """The settings of a run that was begun."""
+    """The settings of an existing run."""
     if (run / CONFIG).is_file():
         return from_yaml(run / CONFIG)
-    found = checkpoint.load_newest(run / "checkpoints")
+    found = checkpoint.load_newest(run / "checkpoints", only=())
     if found is None:
         raise UserError(f"{run} holds no run; give a folder that `attmask pretrain` has made")
     return _config_of(run, found)
@@ -149,7 +142,7 @@ def _config_of(run: Path, found: Checkpoint) -> PretrainConfig:
 
 
 def origin_of(run: Path) -> Path:
-    """Where the images of a run are, as it was told when it began."""
+    """The path of the images that the run was started with."""
     try:
         data = Path(json.loads((run / ORIGIN).read_text())["data"])
     except (OSError, ValueError, KeyError, TypeError) as fault:
@@ -167,7 +160,7 @@ def origin_of(run: Path) -> Path:
 def default_folder(data: Path, name: str, recipe: PretrainConfig, config: PretrainConfig) -> Path:
     """runs/DATA-RECIPE, followed by each setting that changes the result and is not the recipe's.
 
-    Operational settings do not count, so that a resume with other ones finds its run.
+    Operational settings are left out, so that a run can be resumed with other ones.
     """
     keys = [key for key, field in fields_of(PretrainConfig) if not extra_of(field)["operational"]]
     ends = [key.rpartition(".")[2] for key in keys]
@@ -186,13 +179,3 @@ def default_folder(data: Path, name: str, recipe: PretrainConfig, config: Pretra
 
 def _amount(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
-
-
-def fingerprint(source: Source) -> str:
-    """What the order of images and so every batch depends on: the names and the classes."""
-    digest = hashlib.sha256()
-    labels = source.labels
-    for index in range(len(source)):
-        label = -1 if labels is None else int(labels[index])
-        digest.update(f"{source.name(index)}\t{label}\n".encode(errors="surrogateescape"))
-    return digest.hexdigest()

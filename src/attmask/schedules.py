@@ -1,4 +1,4 @@
-"""What changes with time: learning rate, weight decay, momentum, temperatures."""
+"""Schedules of learning rate, weight decay, momentum and temperatures."""
 
 import math
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from attmask.settings import Config, setting
 
 
 class ScheduleConfig(Config):
-    """How long, and how the knobs move meanwhile."""
+    """The length of training and the schedules of its hyperparameters."""
 
     epochs: int = setting(100, "passes over the images", paper="100 or 300", ge=1)
     lr: float = setting(5e-4, "learning rate for 256 images a step", paper="5e-4", gt=0)
     lr_final: float = setting(1e-6, "learning rate at the end", paper="1e-6", ge=0)
-    lr_warmup_epochs: float = setting(10, "linear warm-up from zero", paper="10", ge=0)
+    lr_warmup_epochs: float = setting(10, "epochs of linear warm-up from zero", paper="10", ge=0)
     weight_decay: float = setting(0.04, "weight decay at the start", paper="0.04", ge=0)
     weight_decay_final: float = setting(0.4, "weight decay at the end", paper="0.4", ge=0)
     momentum: float = setting(
@@ -35,13 +35,13 @@ class ScheduleConfig(Config):
         30, "epochs until the patch temperature is reached", paper="30", ge=0
     )
     freeze_last_layer_epochs: int = setting(
-        1, "epochs in which the head's last layer stays as it is", paper="1", ge=0
+        1, "epochs for which the head's last layer is frozen", paper="1", ge=0
     )
 
 
 @dataclass(frozen=True)
-class Now:
-    """The knobs at one step."""
+class StepSchedule:
+    """The values of all schedules at one step."""
 
     step: int
     epoch: int
@@ -106,7 +106,7 @@ class Ramp:
 
 
 class Schedules:
-    """All knobs as functions of the step."""
+    """All schedules as functions of the step."""
 
     def __init__(self, config: ScheduleConfig, *, steps_per_epoch: int, batch_size: int) -> None:
         self.steps_per_epoch = steps_per_epoch
@@ -121,10 +121,10 @@ class Schedules:
         self._patch_temperature = Ramp(*config.patch_temperature, patch_epochs)
         self._frozen_epochs = config.freeze_last_layer_epochs
 
-    def at(self, step: int) -> Now:
-        """The knobs at a step, counted from 0."""
+    def at(self, step: int) -> StepSchedule:
+        """The values at a step, counted from 0."""
         epoch = step // self.steps_per_epoch
-        return Now(
+        return StepSchedule(
             step=step,
             epoch=epoch,
             lr=self._lr(step),

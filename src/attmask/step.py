@@ -1,4 +1,4 @@
-"""One training step, which reads like the paper: gradients of the losses, then one update."""
+"""One training step: gradients of the losses, then one update."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from attmask.distill import Diagnostics, Distiller, Losses, MeanLogits
 from attmask.hardware import Precision
 from attmask.metric import Metric
 from attmask.optim import clip_each_parameter_, set_rates
-from attmask.schedules import Now
+from attmask.schedules import StepSchedule
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """What a step was like, micro-batch by micro-batch; nothing is read off the device yet."""
+    """Losses and diagnostics of each micro-batch, still on the device."""
 
     losses: Sequence[Losses]
     diagnostics: Sequence[Diagnostics]
@@ -57,7 +57,7 @@ def train_step(
     distiller: Distiller,
     optimizer: Optimizer,
     views: Views,
-    now: Now,
+    now: StepSchedule,
     precision: Precision,
     *,
     accumulate: int = 1,
@@ -73,7 +73,7 @@ def compute_gradients(
     distiller: Distiller,
     optimizer: Optimizer,
     views: Views,
-    now: Now,
+    now: StepSchedule,
     precision: Precision,
     *,
     accumulate: int = 1,
@@ -100,7 +100,7 @@ def update_(
     distiller: Distiller,
     optimizer: Optimizer,
     mean_logits: Sequence[MeanLogits],
-    now: Now,
+    now: StepSchedule,
     precision: Precision,
     *,
     clip: float | None = None,

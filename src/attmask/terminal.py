@@ -29,13 +29,13 @@ class Bar:
         self.screen: Screen | None = None
 
     def update(self, done: int, forms: Sequence[str]) -> None:
-        """Show that so much is done, in one of these texts, the longest first."""
+        """Update the bar; `forms` are texts of which the longest that fits is shown."""
         self.done, self.forms = done, forms
         if self.screen is not None:
             self.screen.redraw()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        """Draw the line for the width that there is."""
+        """Draw the line for the current width."""
         forms, width = self.forms, options.max_width
         text = next((form for form in forms if cell_len(form) <= width), forms[-1])
         line = Table.grid(padding=(0, 1, 0, 0))
@@ -80,7 +80,7 @@ class Screen:
             self.redraw(at_once=True)
 
     def redraw(self, *, at_once: bool = False) -> None:
-        """Draw the bars as they are now, unless that was done just before."""
+        """Redraw the bars, at most a few times per second."""
         now = time.monotonic()
         if self._display is not None and (
             at_once or now - self._drawn >= _SECONDS_BETWEEN_DRAWINGS
@@ -124,7 +124,7 @@ def duration(seconds: float) -> str:
 
 @cache
 def screen() -> Screen:
-    """The one of standard error."""
+    """The screen of standard error."""
     return Screen(Console(stderr=True))
 
 

@@ -11,11 +11,12 @@ import torch
 
 from attmask import distributed
 from attmask.config import PretrainConfig
+from attmask.data.config import DataConfig
 from attmask.data.decode import check_readable
 from attmask.data.loader import Loader
 from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
+from attmask.data.subset import first_per_class, first_percent
 from attmask.data.views import Views
 from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers
@@ -32,7 +33,7 @@ from attmask.optim import (
     optimizer_tensors,
 )
 from attmask.run import RunFolder
-from attmask.schedules import Now, Schedules
+from attmask.schedules import Schedules, StepSchedule
 from attmask.step import StepReport, compute_gradients, update_
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ Evaluate = Callable[
     [Backbone, Callable[[], AbstractContextManager[object]], Callable[[], bool]],
     tuple[Metric, ...],
 ]
-"""Measures the teacher's backbone on the way, under the run's autocast; gives metrics to log.
+"""Evaluates the teacher's backbone during training, under its autocast; returns metrics to log.
 
 The last argument says whether a stop was requested: StopRequestedError is then raised."""
 
@@ -60,7 +61,7 @@ class Outcome:
 
     @property
     def finished(self) -> bool:
-        """Whether training came to its end; if not, the same command goes on."""
+        """Whether training is complete; if not, the same command resumes it."""
         return self.steps == self.total_steps and self.evaluated
 
     @property
@@ -70,10 +71,9 @@ class Outcome:
 
 
 def _subset(source: Source, data: DataConfig) -> Source:
-    """The images that a recipe (20 % of ImageNet) asks for; without labels, a number of each class
-    cannot be taken and all stay."""
+    """The images that data.percent or data.per_class select; all if per_class lacks labels."""
     if data.percent is not None:
-        return source.first_percent(data.percent)
+        return first_percent(source, data.percent)
     if (count := data.per_class) is None:
         return source
     if source.labels is None:
@@ -83,11 +83,11 @@ def _subset(source: Source, data: DataConfig) -> Source:
             len(source),
         )
         return source
-    return source.first_per_class(count)
+    return first_per_class(source, count)
 
 
 class Trainer:
-    """A run: what it needs, where it stands, how it is saved and taken up again."""
+    """A pre-training run: its parts, its progress, and how it is saved and resumed."""
 
     def __init__(self, config: PretrainConfig, source: Source, run: Path) -> None:
         distributed.require_one_process()
@@ -128,7 +128,7 @@ class Trainer:
         self._heap = Heap()
         self._evaluation_cut = False
         self._pace = Pace()
-        self._take_up()
+        self._resume()
         self._say_what_runs()
         if config.train.recompute:
             self.distiller.student.backbone.recompute_blocks()
@@ -160,9 +160,9 @@ class Trainer:
         """Whether all steps are done."""
         return self.step == self.schedules.steps
 
-    def _take_up(self) -> None:
-        """Go on from the newest checkpoint, if there is one."""
-        found = self.folder.take_up()
+    def _resume(self) -> None:
+        """Resume from the newest checkpoint, if there is one."""
+        found = self.folder.resume()
         if found is None:
             return
         self.distiller.load_state_dict(dict(found.tensors["weights"]))
@@ -198,7 +198,7 @@ class Trainer:
         return int(weights) + moment_bytes(self.distiller.student)
 
     def train(self, evaluate: Evaluate | None = None) -> Outcome:
-        """Train to the end, or until told to stop; either way the last step is saved."""
+        """Train to the end or until a stop is requested; the last step is saved either way."""
         total, first = self.schedules.steps, self.step
         if not self.finished:
             self.check_room()
@@ -219,7 +219,7 @@ class Trainer:
     def _loop(
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
     ) -> None:
-        """Epoch after epoch from the step reached, with evaluations and checkpoints in between."""
+        """Train epoch after epoch from the current step, with evaluations and checkpoints."""
         every_seconds = self.config.checkpoint.every_minutes * 60
         if self.evaluation_missing():
             self._evaluate(evaluate, monitor, stopped)
@@ -247,7 +247,7 @@ class Trainer:
         if monitor.due(now.step):
             self._report(report, now, monitor)
 
-    def learn(self, views: Views, now: Now) -> StepReport:
+    def learn(self, views: Views, now: StepSchedule) -> StepReport:
         """One training step with the run's settings; the caller counts it.
 
         A step that fails before its update leaves a state that can be saved.
@@ -271,8 +271,8 @@ class Trainer:
                 "and time"
             ) from fault
 
-    def _report(self, report: StepReport, now: Now, monitor: Monitor) -> None:
-        """Log the step, after it was computed, and show it: only here is the device waited for."""
+    def _report(self, report: StepReport, now: StepSchedule, monitor: Monitor) -> None:
+        """Log the step and show it; this is the only place that waits for the device."""
         metrics = report.metrics()
         total = metrics[0].value
         monitor.check_finite(now.step, total)
@@ -291,7 +291,7 @@ class Trainer:
         monitor.progress(self.step, total, images_per_second, waiting)
 
     def evaluation_missing(self) -> bool:
-        """Whether a run that is taken up again still lacks the evaluation of the step it is at."""
+        """Whether a resumed run still lacks the evaluation of its current step."""
         if not self._is_evaluation_due():
             return False
         here = max(0, self.step - 1), self.step // self.schedules.steps_per_epoch
@@ -309,7 +309,7 @@ class Trainer:
     def _evaluate(
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
     ) -> None:
-        """Measure the teacher; a stop leaves it to the resumed run, which is at the same step."""
+        """Evaluate the teacher; a resumed run repeats an evaluation that a stop interrupted."""
         if evaluate is None or not distributed.is_main():
             return
         if self.step > 0:

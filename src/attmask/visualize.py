@@ -1,4 +1,4 @@
-"""Pictures for people: what the teacher attends to and what each strategy would hide."""
+"""Pictures of the teacher's attention and of what each masking strategy hides."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,17 @@ from jaxtyping import Bool, Float, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from attmask import atomic
+from attmask.data.config import DataConfig
 from attmask.data.decode import decode
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.forward import Autocast, forward
 from attmask.evaluation.features.images import ImageReader
 from attmask.evaluation.features.readout import AttentionMaps
 from attmask.evaluation.metrics.objects import strategy_masks
-from attmask.masking import Grid
+from attmask.mask import Grid
 from attmask.models.backbone import Backbone
 
 SMALLEST_CELL = 160  # pixels; smaller crops are enlarged by a whole factor
@@ -180,12 +181,11 @@ def save_attention_pictures(
     wrong = [index for index in indices if not 0 <= index < len(source)]
     if wrong or not indices:
         raise UserError(
-            f"images {wrong or 'none'} were asked of the {len(source)} of {source.root}; "
+            f"images {wrong or 'none'} do not exist among the {len(source)} of {source.root}; "
             f"use indices from 0 to {len(source) - 1}"
         )
     grid = backbone.grid(image_size, image_size)
     crops = ImageReader(source, CenterCrop(image_size), data).batches(indices, batch_size=rows)
-    out.mkdir(parents=True, exist_ok=True)
     files: list[Path] = []
     each_head = AttentionMaps(heads="each")
     for batch in forward(backbone, crops, each_head, data, autocast=autocast):
@@ -198,5 +198,6 @@ def save_attention_pictures(
         masks = strategy_masks(attention, grid, ratio=ratio, seed=seed, first_image=first)
         sheet = attention_sheet(batch.pixels, attention, masks, grid=grid, heads=heads)
         files.append(out / f"attention_{len(files) + 1}.png")
-        sheet.save(files[-1])
+        with atomic.file(files[-1]) as part:
+            sheet.save(part)
     return files

@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attmask.audit.advice import Findings, Machine, Plan, images_used, plan
-from attmask.audit.summary import Pixels
+from attmask.audit.summary import PixelStatistics
 from attmask.cli import parse
 from attmask.config import override
-from attmask.data.sources import IMAGENET_MEAN, IMAGENET_STD
+from attmask.data.config import IMAGENET_MEAN, IMAGENET_STD
 from attmask.recipe import load_recipe
 
 CPU, GPU = Machine("cpu", 4, 3), Machine("cuda", 16, 15)
-PHOTOS = Pixels(3, IMAGENET_MEAN, IMAGENET_STD)
+PHOTOS = PixelStatistics(3, IMAGENET_MEAN, IMAGENET_STD)
 
 
 def advise(
     images: int = 10_000,
     side: int = 300,
-    pixels: Pixels = PHOTOS,
+    pixels: PixelStatistics = PHOTOS,
     machine: Machine = CPU,
     recipe: str | None = None,
 ) -> Plan:
@@ -35,7 +35,7 @@ def advise(
     side=st.integers(1, 20_000),
     channels=st.integers(1, 14),
     level=st.floats(0, 1),
-    deviation=st.floats(0, 0.5),
+    std=st.floats(0, 0.5),
     machine=st.sampled_from([CPU, GPU]),
     recipe=st.sampled_from([None, "tiny", "dino", "ibot-high"]),
 )
@@ -44,11 +44,11 @@ def test_whatever_the_images_the_command_gives_the_config_that_was_advised(
     side: int,
     channels: int,
     level: float,
-    deviation: float,
+    std: float,
     machine: Machine,
     recipe: str | None,
 ) -> None:
-    pixels = Pixels(channels, (level,) * channels, (deviation,) * channels)
+    pixels = PixelStatistics(channels, (level,) * channels, (std,) * channels)
     found = advise(images, side, pixels, machine, recipe)
     typed = parse(shlex.split(found.command("some folder"))[1:])
     assert str(typed.data) == "some folder"
@@ -98,14 +98,14 @@ def test_few_images_get_smaller_batches_and_more_epochs() -> None:
 
 
 def test_dark_pictures_get_their_own_mean_and_photographs_do_not() -> None:
-    dark = Pixels(3, (0.1, 0.12, 0.1), (0.05, 0.06, 0.05))
+    dark = PixelStatistics(3, (0.1, 0.12, 0.1), (0.05, 0.06, 0.05))
     assert advise(pixels=dark).config.data.mean == dark.mean
-    near = Pixels(3, (0.45, 0.44, 0.43), (0.27, 0.26, 0.28))
+    near = PixelStatistics(3, (0.45, 0.44, 0.43), (0.27, 0.26, 0.28))
     assert advise(pixels=near).config.data == load_recipe("cpu").data
 
 
-def test_pictures_of_one_value_get_a_deviation_that_can_divide() -> None:
-    flat = Pixels(1, (0.0,), (0.0,))
+def test_pictures_of_one_value_get_a_std_that_can_divide() -> None:
+    flat = PixelStatistics(1, (0.0,), (0.0,))
     assert min(advise(pixels=flat).config.data.std) > 0
 
 

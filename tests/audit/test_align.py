@@ -25,7 +25,7 @@ def test_the_edges_of_a_cut_are_found_from_a_start_nearby_whatever_the_light() -
     assert torch.allclose(found.edges, torch.tensor([[0.1, 1.0, 0.05, 0.95]]), atol=0.01)
 
 
-def test_other_pictures_and_mirrored_ones_do_not_fit() -> None:
+def test_other_pictures_and_flipped_ones_do_not_fit() -> None:
     whole = torch.tensor([[0.0, 1.0, 0.0, 1.0]])
     others = [grey(1), grey(0)[:, ::-1].copy(), grey(0)[::-1].copy()]
     found = fit(floats(*others), floats(*[grey(0)] * 3), whole.repeat(3, 1))

@@ -1,4 +1,4 @@
-"""Mirrored and cropped copies are found among pictures that are not copies, and said to be such."""
+"""Flipped and cropped copies are found among pictures that are not copies, and said to be such."""
 
 import io
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from attmask.audit.audit import inspect_images
-from attmask.audit.likeness import Leak
+from attmask.audit.duplicates import Leak
+from attmask.audit.inspect import inspect_images
 from tests.audit.pictures import natural, write
 from tests.real_data import FOLDER, needs
 
@@ -36,16 +36,16 @@ def saved(image: Image.Image, scale: float = 1.0) -> np.ndarray:
 
 def copies(image: Image.Image) -> Iterator[tuple[str, np.ndarray]]:
     """Changed copies, and what an audit should say of each."""
-    mirrored = ImageOps.mirror(image)
-    yield "mirrored", np.asarray(mirrored)
-    yield "mirrored", saved(mirrored, 0.6)
+    flipped = ImageOps.mirror(image)
+    yield "flipped", np.asarray(flipped)
+    yield "flipped", saved(flipped, 0.6)
     yield "cropped", saved(cut(image, 0.06, 0.04, 0, 0))
     yield "cropped", saved(cut(image, 0.1, 0, 0.1, 0.1), 1.3)
     yield "cropped", saved(cut(image, 0, 0.15, 0.15, 0), 0.7)
-    yield "mirrored and cropped", saved(cut(mirrored, 0.1, 0, 0, 0.1))
+    yield "flipped and cropped", saved(cut(flipped, 0.1, 0, 0, 0.1))
 
 
-def test_inspect_finds_mirrored_and_cropped_copies_and_says_which_they_are(tmp_path: Path) -> None:
+def test_inspect_finds_flipped_and_cropped_copies_and_says_which_they_are(tmp_path: Path) -> None:
     wanted = {}
     for index in range(12):
         pair = tmp_path / f"{index:02}" / "a.png", tmp_path / f"{index:02}" / "b.png"
@@ -60,19 +60,19 @@ def test_inspect_finds_mirrored_and_cropped_copies_and_says_which_they_are(tmp_p
     assert found.near_surplus == 12
 
 
-def test_mirrored_and_cropped_copies_leak_from_train_into_val(tmp_path: Path) -> None:
+def test_flipped_and_cropped_copies_leak_from_train_into_val(tmp_path: Path) -> None:
     for index in range(8):
         write(tmp_path / "train" / f"{index}.png", natural(index))
-    (_, mirrored), *_ = copies(Image.fromarray(natural(3)))
+    (_, flipped), *_ = copies(Image.fromarray(natural(3)))
     *_, (_, both) = copies(Image.fromarray(natural(5)))
-    write(tmp_path / "val" / "a.png", mirrored)
+    write(tmp_path / "val" / "a.png", flipped)
     write(tmp_path / "val" / "b.png", both)
     write(tmp_path / "val" / "c.png", natural(9))
     found = inspect_images(tmp_path, workers=0, measure=False).leakage["val in train"]
     val, train = tmp_path / "val", tmp_path / "train"
     assert found.near == (
-        Leak(str(val / "a.png"), str(train / "3.png"), "mirrored"),
-        Leak(str(val / "b.png"), str(train / "5.png"), "mirrored and cropped"),
+        Leak(str(val / "a.png"), str(train / "3.png"), "flipped"),
+        Leak(str(val / "b.png"), str(train / "5.png"), "flipped and cropped"),
     )
 
 

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from attmask.audit.facts import SMALL_SIDE, Looks, PictureFacts, examine
+from attmask.data.config import DataConfig
 from attmask.data.source import Raw, everything
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from attmask.data.stores.files import Files
 from tests.audit.pictures import colours, write, write_deep
 

@@ -50,15 +50,15 @@ def test_scaling_saving_again_and_light_leave_a_picture_within_four_bits(sample:
 
 
 @pytest.mark.parametrize("sample", range(6))
-def test_the_hash_of_the_mirrored_picture_is_known_without_it(sample: int) -> None:
+def test_the_hash_of_the_flipped_picture_is_known_without_it(sample: int) -> None:
     picture = grey_scene(sample)
-    mirrored = picture[:, ::-1].copy()
-    found, there = hashed(picture), hashed(mirrored)
+    flipped = picture[:, ::-1].copy()
+    found, there = hashed(picture), hashed(flipped)
     assert found is not None
     assert there is not None
     assert bin(found[1] ^ there[0]).count("1") <= 1
     assert bin(found[0] ^ there[1]).count("1") <= 1
-    assert distance(picture, mirrored) > 4
+    assert distance(picture, flipped) > 4
 
 
 def test_different_pictures_are_far_apart() -> None:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attmask.audit.facts import Looks, Speed
-from attmask.audit.stored import Stored
 from attmask.audit.summary import (
     channels_to_train_on,
     classes,
@@ -18,6 +17,7 @@ from attmask.audit.summary import (
     sizes,
     spread,
 )
+from attmask.data.pictures.stored import StoredFormat
 from attmask.data.sources import open_images
 from tests.audit.pictures import colours, write
 
@@ -29,7 +29,7 @@ def look(
     colourless: bool = False,
     speed: Speed | None = None,
 ) -> Looks:
-    kind = Stored("PNG", "RGB", len(values), 8)
+    kind = StoredFormat("PNG", "RGB", len(values), 8)
     squares = tuple(value**2 for value in values)
     return Looks(kind, *size, None, values, squares, colourless, speed)
 
@@ -43,7 +43,7 @@ def test_a_spread_rises_from_the_least_to_the_greatest(values: list[float]) -> N
 
 
 @given(st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=1, max_size=20))
-def test_mean_and_deviation_are_those_of_all_pictures_together(
+def test_mean_and_std_are_those_of_all_pictures_together(
     values: list[tuple[float, float, float]],
 ) -> None:
     found = pixels([look(value) for value in values], 3)

@@ -12,9 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from attmask.audit.facts import PictureFacts
-from attmask.audit.survey import spread_evenly, survey
-from attmask.data.source import Images, Raw, everything
-from attmask.data.sources import DataConfig
+from attmask.audit.survey import survey
+from attmask.data.config import DataConfig
+from attmask.data.images import Images
+from attmask.data.source import Raw, everything
 from attmask.errors import UserError
 
 
@@ -79,15 +80,6 @@ def test_no_more_are_examined_than_asked_for_but_some_of_each_split(
     if most >= train + val + test:
         counts = {name: len(facts) for name, facts in found.splits.items()}
         assert counts == {name: len(source) for name, source in there.splits.items()}
-
-
-@given(st.integers(1, 500), st.data())
-def test_what_is_examined_is_evenly_spread(total: int, data: st.DataObject) -> None:
-    count = data.draw(st.integers(1, total))
-    chosen = spread_evenly(total, count)
-    gaps = np.diff([*chosen, total])
-    assert (chosen[0], len(set(chosen.tolist()))) == (0, count)
-    assert gaps.max() - gaps.min() <= 1
 
 
 def test_decoding_is_timed_on_some_of_many() -> None:

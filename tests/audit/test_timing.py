@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from attmask.audit.timing import Timing, measure, time_steps
+from attmask.audit.audit import Timing
+from attmask.audit.timing import measure, time_steps
 from attmask.config import override
 from attmask.data.sources import open_images
 from attmask.data.views import Views
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
-from attmask.schedules import Now
+from attmask.schedules import StepSchedule
 from attmask.step import StepReport
 from attmask.train import Trainer
 
@@ -49,7 +50,7 @@ def test_what_a_run_would_refuse_is_refused_in_the_same_line(scenes: Path) -> No
 class Watched(Trainer):
     """A trainer that notes which share of the patches each step hides."""
 
-    def learn(self, views: Views, now: Now) -> StepReport:
+    def learn(self, views: Views, now: StepSchedule) -> StepReport:
         report = super().learn(views, now)
         self.hidden = [*getattr(self, "hidden", []), report.diagnostics[0].hidden]
         return report

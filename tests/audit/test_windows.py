@@ -19,9 +19,7 @@ def test_the_whole_of_each_part_is_among_the_candidates() -> None:
     turned = [whole[:130, :180][:, ::-1].copy() for whole in wholes[20:40]]
     thumbnails = np.stack([small(pixels) for pixels in (*wholes, *parts, *turned)])
     found = candidates(thumbnails, np.arange(len(thumbnails)))
-    named = set(
-        zip(found.part.tolist(), found.whole.tolist(), found.mirrored.tolist(), strict=True)
-    )
+    named = set(zip(found.part.tolist(), found.whole.tolist(), found.flipped.tolist(), strict=True))
     assert sum((100 + seed, seed, seed >= 20) in named for seed in range(40)) == 40
     assert len(found.part) < 3 * len(thumbnails)
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from torchvision import transforms
 
 from attmask.data.batch import Batch, BatchMaker, Request
+from attmask.data.config import DataConfig
 from attmask.data.source import Source, everything
-from attmask.data.sources import DataConfig
 from attmask.data.stores.arrays import Arrays
 from attmask.data.stores.files import Files
 from attmask.data.views import ViewsConfig

@@ -83,7 +83,7 @@ def test_blur_equals_pillow_within_a_level_on_average(sigma: float) -> None:
 
 
 @given(sigma=st.floats(0.01, 20))
-def test_the_taps_of_a_blur_are_even_sum_to_one_and_have_its_deviation(sigma: float) -> None:
+def test_the_taps_of_a_blur_are_even_sum_to_one_and_have_its_std(sigma: float) -> None:
     taps = blur_taps(sigma).astype(np.float64)
     places = np.arange(len(taps)) - len(taps) // 2
     assert np.allclose(taps, taps[::-1], atol=1e-6)

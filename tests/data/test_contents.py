@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attmask.data.contents import contents
+from attmask.data.contents import contents, fingerprint
 from attmask.data.source import Source
 from attmask.data.sources import open_images
 from tests.sources import of_files, png, write_tar
@@ -43,3 +43,14 @@ def test_shards_and_arrays_are_told_apart_by_what_they_hold(tmp_path: Path) -> N
         np.save(tmp_path / "a.npy", np.full((2, 8, 8, 3), shade, dtype=np.uint8))
         seen |= {contents(open_images(tar).train), contents(open_images(tmp_path / "a.npy").train)}
     assert len(seen) == 4
+
+
+def test_a_fingerprint_has_the_value_that_older_runs_have_saved() -> None:
+    labelled = of_files(Path("anywhere"), ["a/1.png", "b/ü.png"], [0, 1], ("a", "b"))
+    assert fingerprint(labelled) == (
+        "36d15858fcc660a26a807818f719fc2fa57dbe8cead602d6125ec303426783ec"
+    )
+    unlabelled = of_files(Path("anywhere"), ["a/1.png", "b/ü.png"])
+    assert fingerprint(unlabelled) == (
+        "533c93b8acfc0415b40449dca1bc850a66f2448cfebbe8dea0a369b3212f27d9"
+    )

@@ -10,14 +10,14 @@ from torchvision.transforms import InterpolationMode
 
 from attmask.data.colours import Look
 from attmask.data.cut import best_shrink, cut
-from attmask.data.draws import Box, ViewParameters, draw
+from attmask.data.draws import CropBox, ViewParameters, draw
 from attmask.data.views import ViewsConfig
 from tests.photographs import photograph
 
 PLAIN = Look(jitter=None, grey=False, blur_sigma=None, solarise=False)
 
 
-def view(box: Box, size: int = 48) -> ViewParameters:
+def view(box: CropBox, size: int = 48) -> ViewParameters:
     return ViewParameters(size=size, box=box, flip=False, look=PLAIN)
 
 
@@ -26,7 +26,7 @@ def levels_apart(ours: np.ndarray, theirs: Image.Image) -> np.ndarray:
     return apart
 
 
-def rows_first(picture: Image.Image, box: Box, size: int) -> Image.Image:
+def rows_first(picture: Image.Image, box: CropBox, size: int) -> Image.Image:
     """Pillow's crop and resize, rows before columns.
 
     Pillow below 13 always goes that way; since then it takes the cheaper one first, and where
@@ -41,7 +41,7 @@ def rows_first(picture: Image.Image, box: Box, size: int) -> Image.Image:
 @pytest.mark.parametrize(
     "box", [(20, 10, 220, 190), (0, 0, 320, 240), (7, 9, 40, 61), (5, 5, 6, 6)]
 )
-def test_a_crop_equals_pillow_within_a_level_to_its_very_edge(box: Box, size: int) -> None:
+def test_a_crop_equals_pillow_within_a_level_to_its_very_edge(box: CropBox, size: int) -> None:
     picture = photograph()
     ours = cut(np.array(picture), picture.size, view(box, size))
     apart = levels_apart(ours, rows_first(picture, box, size))

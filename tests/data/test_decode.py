@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import (
     UnreadableImageError,
     check_readable,
@@ -21,7 +22,6 @@ from attmask.data.decode import (
     replacement,
 )
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from tests.data.strange import cut, detailed, saved, scene, strange_files
 

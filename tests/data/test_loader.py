@@ -15,12 +15,13 @@ from PIL import Image
 
 from attmask.data.batch import Batch
 from attmask.data.colours import recolour
+from attmask.data.config import DataConfig
 from attmask.data.cut import cut
 from attmask.data.draws import draw
 from attmask.data.loader import Loader
 from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source, everything
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from attmask.data.stores.files import Files
 from attmask.data.views import ViewsConfig
 from attmask.errors import UserError
@@ -215,7 +216,7 @@ def test_too_many_unreadable_images_stop_the_epoch_with_the_list(
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_user_error_in_a_worker_arrives_as_one_line(tmp_path: Path, workers: int) -> None:
     nothing = files(tmp_path, [f"{index}.png" for index in range(4)])
-    with pytest.raises(UserError, match="drawn one after the other could not be read") as error:
+    with pytest.raises(UserError, match="images in a row could not be read") as error:
         next(iter(loader(nothing, workers=workers).epoch(0)))
     assert "\n" not in str(error.value)
 

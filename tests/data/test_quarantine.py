@@ -84,7 +84,7 @@ def test_the_line_that_stops_a_run_says_how_many_which_where_and_what_to_do(
         "5 of 200 images (2.5%) cannot be read, more than data.unreadable_limit=0.02: "
         "/images/0.jpg, /images/1.jpg, /images/2.jpg, ...; "
         f"the list is {tmp_path / 'unreadable.tsv'}; "
-        "mend them or raise data.unreadable_limit to go on, "
+        "repair them or raise data.unreadable_limit to resume, "
         "or remove them and choose another --out"
     )
     assert listed(tmp_path) == lines(*range(5)), "the list is there when the run stops"
@@ -101,7 +101,7 @@ def stopped(folder: Path, limit: float = 0.02) -> None:
         Quarantine(folder, images=100, limit=limit).add(lines(1, 2, 3))
 
 
-def test_a_run_that_stopped_stops_again_where_nothing_was_mended(tmp_path: Path) -> None:
+def test_a_run_that_stopped_stops_again_where_nothing_was_repaired(tmp_path: Path) -> None:
     stopped(tmp_path)
     again = Quarantine(tmp_path, images=100, limit=0.02)
     again.add(lines(1, 2))
@@ -110,10 +110,10 @@ def test_a_run_that_stopped_stops_again_where_nothing_was_mended(tmp_path: Path)
     assert listed(tmp_path) == lines(1, 2, 3)
 
 
-def test_a_run_that_stopped_goes_on_with_mended_files_and_counts_others(tmp_path: Path) -> None:
+def test_a_run_that_stopped_resumes_with_repaired_files_and_counts_others(tmp_path: Path) -> None:
     stopped(tmp_path)
     again = Quarantine(tmp_path, images=100, limit=0.02)
-    again.add(lines(2, 7))  # 1 and 3 were mended
+    again.add(lines(2, 7))  # 1 and 3 were repaired
     assert again.count == 2
     with pytest.raises(UserError, match=r"3 of 100 images .*: /images/2.jpg, /images/7.jpg, /im"):
         again.add(lines(8))
@@ -147,7 +147,7 @@ def test_the_first_ten_are_warned_of_singly_and_then_every_tenfold(
             quarantine.add(lines(number))
             quarantine.add(lines(number))
     assert len(caplog.messages) == 12
-    first = "cannot read /images/0.jpg: the file is damaged; another image takes its place"
+    first = "cannot read /images/0.jpg: the file is damaged; another image replaces it"
     assert caplog.messages[0] == first
     assert caplog.messages[10].startswith("100 images cannot be read so far")
     assert caplog.messages[11].startswith("1000 images cannot be read so far")

@@ -50,7 +50,7 @@ def test_normalised_views_equal_torchvision(channels: int) -> None:
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
 
 
-def test_one_mean_and_deviation_serve_all_channels() -> None:
+def test_one_mean_and_std_serve_all_channels() -> None:
     one, each = batch().normalise([0.5], [0.2]), batch().normalise([0.5] * 3, [0.2] * 3)
     torch.testing.assert_close(one.globals, each.globals)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.model import FrozenModel, Prototypes
 from attmask.hardware import Precision

@@ -1,7 +1,7 @@
 """Attention on objects, measured as the task and the online evaluation do it."""
 
+from attmask.data.config import DataConfig
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.data.subset import spread_evenly
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.forward import forward

@@ -9,7 +9,7 @@ from timm.models.vision_transformer import VisionTransformer
 
 from attmask.api import pretrain
 from attmask.config import from_yaml
-from attmask.data.sources import IMAGENET_MEAN
+from attmask.data.config import IMAGENET_MEAN
 from attmask.errors import UserError
 from attmask.evaluation.loading import load_model, load_run, names_of
 from attmask.evaluation.model import FrozenModel
@@ -195,3 +195,26 @@ def test_what_is_no_checkpoint_is_refused_with_what_would_be_one(tmp_path: Path,
 def test_short_names_tell_checkpoints_apart() -> None:
     assert names_of(["runs/high", "runs/low@untrained"]) == ["high", "low@untrained"]
     assert names_of(["a/run", "b/run"]) == ["a/run", "b/run"]
+
+
+@pytest.mark.parametrize("harm", ["missing", "damaged", "not opened"])
+def test_moments_of_the_optimizer_are_not_read_for_an_evaluation_but_to_resume(
+    run: Path, scenes: Path, tmp_path: Path, harm: str
+) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (moments,) = copy.glob("checkpoints/*/optimizer.safetensors")
+    size = moments.stat().st_size
+    if harm == "damaged":
+        moments.write_bytes(bytes(size))
+    else:
+        moments.unlink()
+    if harm == "not opened":
+        moments.mkdir()  # which cannot be opened as a file
+    for named in (copy, moments.parent):
+        assert load_model(named).digest == load_model(run).digest
+    wanted = (
+        "cannot read the checkpoint" if harm == "not opened" else "no checkpoint in .* is whole"
+    )
+    with pytest.raises(UserError, match=wanted):
+        pretrain(scenes, recipe="tiny", out=copy, overrides=[*SHORT, "monitor.knn_every_epochs=0"])

@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from attmask.data.source import Images, Source, everything
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.config import DataConfig
+from attmask.data.images import Images
+from attmask.data.source import Source, everything
+from attmask.data.sources import open_images
+from attmask.data.subset import first_per_class
 from attmask.errors import UserError
 from attmask.evaluation import online as module
 from attmask.evaluation.datasets.pictures import Shown
@@ -231,7 +234,7 @@ def test_one_class_or_one_image_a_class_is_nothing_to_ask_about(
     scenes: Path, backbone: Backbone
 ) -> None:
     train = open_images(scenes).train
-    single = train.first_per_class(1)
+    single = first_per_class(train, 1)
     assert names(measured(online(Images(single)), backbone)) == {"objects", "label_free"}
     alone = replace(train, labels=np.zeros(len(train), dtype=np.int64), classes=("all",))
     assert names(measured(online(Images(alone)), backbone)) == {"objects", "label_free"}

@@ -176,7 +176,7 @@ NEEDS = {
     "whole patches": (("knn", "linear", "linear.image_size=33"), "not a multiple of patch size 8"),
     "clusters": (("knn", "clustering", "clustering.clusters=999"), "999 clusters were asked of"),
     "masks": (("knn", "objects", "--data", "objects=FLAT"), "has a mask; wanted SPLIT/CLASS/ID"),
-    "another checkpoint": (("BAD", "knn"), "bad.safetensors is damaged or no safetensors file"),
+    "another checkpoint": (("BAD", "knn"), "bad.safetensors is damaged or not a safetensors file"),
 }
 
 

@@ -10,8 +10,9 @@ import pytest
 from PIL import Image
 
 import attmask
+from attmask.data.config import DataConfig
 from attmask.data.loader import Loader
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from attmask.data.views import ViewsConfig
 from attmask.monitor import read_metrics
 from tests.runs import SHORT

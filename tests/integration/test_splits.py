@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attmask.audit.audit import inspect_images
+from attmask.audit.inspect import inspect_images
 from attmask.audit.table import render
 from attmask.cli import main
 from attmask.data.sources import open_images
@@ -169,7 +169,7 @@ def test_what_is_passed_over_is_said_by_pretrain_and_inspect(
     (root / "cat" / "0000.png").rename(root / "cat" / "0000.dng")
     (root / "dog" / "notes.txt").touch()
     picture(0, 50).save(root / "bird" / "new.jfif", "jpeg")
-    line = "2 files are passed over because of the ending: .dng 1, .txt 1"
+    line = "2 files are skipped because of the ending: .dng 1, .txt 1"
     for _ in range(2):  # scanned, and from the index
         caplog.clear()
         said(capsys, "pretrain", root, "--out", run, *QUICK)

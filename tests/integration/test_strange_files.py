@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import attmask
+from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, decode
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from attmask.errors import UserError
 from tests.data.strange import saved, scene, strange_files
 from tests.runs import SHORT

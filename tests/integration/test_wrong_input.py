@@ -73,7 +73,7 @@ def pretrain(capsys: pytest.CaptureFixture[str], data: Path, out: Path, *overrid
         ),
         (
             "data.channels=0",
-            "data.channels: images with 0 channels are impossible; use 3, 1 or more",
+            "data.channels: 0 channels are impossible; use 3, 1 or more",
         ),
         ("masking.ratio=[0.5]", "masking.ratio=[0.5]: wanted 2 values, e.g. [0.1, 0.5]"),
         ("masking.ratio=0.5", "masking.ratio=0.5: wanted 2 values, e.g. [0.1, 0.5]"),
@@ -94,13 +94,13 @@ def pretrain(capsys: pytest.CaptureFixture[str], data: Path, out: Path, *overrid
         ),
         (
             "optim.betas=[1,1]",
-            "optim.betas: [1.0, 1.0] are no betas of AdamW: wanted 0 <= beta < 1, "
+            "optim.betas: [1.0, 1.0] are not valid betas of AdamW: wanted 0 <= beta < 1, "
             "e.g. [0.9, 0.999]",
         ),
-        ("train.device=meta", "device meta holds no numbers and cannot train; use auto or cpu"),
+        ("train.device=meta", "device meta cannot store values and cannot train; use auto or cpu"),
         (
             "train.device=cuda:99",
-            "device cuda:99 was asked for, but it is not here; use auto or cpu",
+            "device cuda:99 is not available; use auto or cpu",
         ),
     ],
 )
@@ -130,7 +130,7 @@ def test_an_empty_place_of_the_images_is_refused_and_not_the_current_folder(
     monkeypatch.chdir(scenes)
     before = sorted(scenes.iterdir())
     said = complaint(capsys, *arguments)
-    assert "the place of the images is empty, perhaps an unset variable; give a folder" in said
+    assert "the path of the images is empty, perhaps an unset variable; give a folder" in said
     assert sorted(scenes.iterdir()) == before
 
 
@@ -246,8 +246,8 @@ def test_a_run_of_other_settings_is_refused_by_their_names_and_untouched(
 ) -> None:
     before = contents(finished)
     said = pretrain(capsys, scenes, finished, "seed=1", "masking.strategy=low")
-    assert "holds a run with other settings (seed: 0 there, 1 asked; masking.strategy" in said
-    assert said.endswith("choose another --out, or the same settings to go on")
+    assert "holds a run with other settings (seed: 0 in the run, 1 given; masking.strategy" in said
+    assert said.endswith("choose another --out, or use the same settings to resume")
     assert contents(finished) == before
 
 

@@ -11,7 +11,7 @@ from timm.models import vision_transformer as timm_vit
 from torch import Tensor, nn
 
 from attmask.mask import Mask
-from attmask.models.blocks import Block, Chosen, attend, drop_path
+from attmask.models.blocks import Block, ChosenTokens, attend, drop_path
 
 # Every part that timm's plain block may have.
 KINDS: dict[str, dict[str, Any]] = {
@@ -76,9 +76,9 @@ def test_chosen_tokens_are_those_of_the_whole_block(kind: str) -> None:
     wanted[0, [1, 7]] = wanted[2, 0] = True
     whole = block(x)
     expected = torch.cat([whole[:, 0], whole[:, 2:][wanted]])
-    chosen = block(x, chosen=Chosen.cls_and(Mask.count(wanted), prefix=2))
+    chosen = block(x, chosen=ChosenTokens.cls_and(Mask.count(wanted), prefix=2))
     torch.testing.assert_close(chosen, expected, rtol=1e-5, atol=1e-5)
-    alone = block(x, chosen=Chosen.only_cls(3, x.device))
+    alone = block(x, chosen=ChosenTokens.only_cls(3, x.device))
     torch.testing.assert_close(alone, whole[:, 0], rtol=1e-5, atol=1e-5)
 
 
@@ -89,7 +89,7 @@ def test_chosen_tokens_are_those_of_the_whole_block(kind: str) -> None:
 def test_chosen_tokens_are_cls_and_then_the_patches_image_after_image(
     rows: list[list[bool]], prefix: int
 ) -> None:
-    chosen = Chosen.cls_and(Mask.count(torch.tensor(rows)), prefix)
+    chosen = ChosenTokens.cls_and(Mask.count(torch.tensor(rows)), prefix)
     patches = [(i, prefix + p) for i, row in enumerate(rows) for p, here in enumerate(row) if here]
     pairs = list(zip(chosen.image.tolist(), chosen.token.tolist(), strict=True))
     assert pairs == [*((i, 0) for i in range(len(rows))), *patches]
@@ -211,6 +211,6 @@ def test_a_branch_is_added_to_the_images_that_keep_it_with_its_factor(kind: str)
     torch.testing.assert_close(out, torch.cat(plain), rtol=1e-5, atol=1e-5)
     wanted = torch.zeros(3, 9, dtype=torch.bool)
     wanted[1, 4:7] = wanted[2, 8] = True
-    chosen = block(x, keep=keep, chosen=Chosen.cls_and(Mask.count(wanted), prefix=1))
+    chosen = block(x, keep=keep, chosen=ChosenTokens.cls_and(Mask.count(wanted), prefix=1))
     expected = torch.cat([out[:, 0], out[:, 1:][wanted]])
     torch.testing.assert_close(chosen, expected, rtol=1e-5, atol=1e-5)

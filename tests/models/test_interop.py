@@ -15,14 +15,15 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torchvision.transforms import v2
 
-from attmask.data.sources import IMAGENET_MEAN, IMAGENET_STD, DataConfig, open_images
+from attmask.data.config import IMAGENET_MEAN, IMAGENET_STD, DataConfig
+from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.hardware import Precision
-from attmask.models.interop import _heads, import_backbone, pixels_of
+from attmask.models.interop import _heads, import_backbone, input_format
 from tests.real_data import FOLDER, needs
 from tests.reference import reference_network, tensors
 
@@ -112,7 +113,7 @@ def test_a_checkpoint_that_says_its_heads_needs_no_argument(tmp_path: Path) -> N
 
 
 def test_heads_that_cannot_be_told_are_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"width 48, which is no multiple of 64.*give heads="):
+    with pytest.raises(UserError, match=r"width 48, which is not a multiple of 64.*give heads="):
         import_backbone(saved(tmp_path, theirs()))
     with pytest.raises(UserError, match="not a multiple of 5 heads"):
         import_backbone(saved(tmp_path, theirs()), heads=5)
@@ -176,7 +177,7 @@ def test_the_architecture_is_told_by_the_shapes(kind: str, tmp_path: Path) -> No
     assert not backbone.training
     is_like_dino = kind in LIKE_DINO
     assert backbone.positions == ("reference" if is_like_dino else "size")
-    assert pixels_of(backbone).image_size == 32
+    assert input_format(backbone).image_size == 32
 
 
 def test_half_precision_is_read_as_single(tmp_path: Path) -> None:
@@ -338,7 +339,7 @@ def test_features_of_photographs_equal_a_plain_timm_forward(tmp_path: Path) -> N
     source = open_images(tmp_path / "few").train
     expected = timms_features(vit, [Path(source.place(i)) for i in range(len(source))])
     backbone = import_backbone(saved(tmp_path, vit.state_dict()))
-    model = FrozenModel("timm's", backbone, pixels_of(backbone).image_size, DataConfig())
+    model = FrozenModel("timm's", backbone, input_format(backbone).image_size, DataConfig())
     cpu = torch.device("cpu")
     extractor = FeatureExtractor(
         cpu, Precision.choose("fp32", cpu), tmp_path / "cache", batch_size=3
@@ -434,7 +435,7 @@ def test_what_is_neither_a_file_nor_a_name_is_refused(tmp_path: Path) -> None:
     assert "no file" in refused(str(tmp_path / "nothing.pth"))
     assert "neither a file nor a network of timm" in refused("vit_smal")
     assert "(Invalid pretrained tag (nope)" in refused("vit_small_patch16_224.nope")
-    assert "no vision transformer" in refused("resnet18")
+    assert "not a vision transformer" in refused("resnet18")
     assert "not a plain vision transformer" in refused("vit_base_patch16_siglip_224")
 
 
@@ -483,5 +484,5 @@ def test_a_network_of_timm_comes_with_what_its_images_look_like(
     assert backbone.positions == positions
     known = timm.get_pretrained_cfg(name)
     assert known is not None
-    assert pixels_of(backbone).mean == known.mean
-    assert pixels_of(backbone).image_size == known.input_size[1]
+    assert input_format(backbone).mean == known.mean
+    assert input_format(backbone).image_size == known.input_size[1]

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from attmask.models.positions import Grid, Resize, resize_positions
+from attmask.mask import Grid
+from attmask.models.positions import Resize, resize_positions
 
 SIDE = st.integers(1, 9)
 BOTH: list[Resize] = ["size", "reference"]

@@ -1,1 +1,1 @@
-"""An audit of images before hours of training: what there is, what is wrong, what to run."""
+"""An audit of images before training: statistics, problems, and recommended settings."""

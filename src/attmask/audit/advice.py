@@ -1,4 +1,4 @@
-"""From what was found to what to run: settings with reasons, and the command that uses them."""
+"""Recommended settings with reasons, and the command that uses them."""
 
 import json
 import math
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from attmask.audit.summary import Pixels
+from attmask.audit.summary import PixelStatistics
 from attmask.config import PretrainConfig, override
 from attmask.recipe import load_recipe
 from attmask.wording import agree, counted
 
 LARGE_SET = 100_000
-"""From this many images on, the paper's own recipe rather than one for small data sets."""
+"""The number of images from which on the paper's recipe is recommended."""
 
 _LEAST_STEPS = 3000  # of a whole run; with fewer even small networks hardly move
 _LEAST_STEPS_AN_EPOCH = 4
@@ -24,18 +24,18 @@ _FAR_STD = 1.4  # as a ratio, either way
 
 @dataclass(frozen=True)
 class Findings:
-    """What advice rests on."""
+    """What the recommendation depends on, of the images."""
 
     images: int
     short_side: int
     """Median, in pixels."""
-    pixels: Pixels
+    pixels: PixelStatistics
     class_sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What advice rests on beside the images."""
+    """What the recommendation depends on, of the machine."""
 
     device: str
     cores: int
@@ -44,7 +44,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Advice:
-    """One setting, why, and whether the recipe would have had it so by itself."""
+    """One setting, the reason, and whether it differs from the recipe."""
 
     setting: str
     value: str
@@ -62,7 +62,7 @@ class Plan:
     config: PretrainConfig
 
     def command(self, data: str) -> str:
-        """What to type."""
+        """The command to run."""
         words = ["attmask", "pretrain", data, "--recipe", self.recipe]
         words += [f"{line.setting}={line.value}" for line in self.settings if line.changes]
         return shlex.join(words)
@@ -77,7 +77,7 @@ class _Choice:
 
 
 def plan(found: Findings, machine: Machine, recipe: str | None = None) -> Plan:
-    """What to run: the recipe asked for or the one that fits, adapted to the images."""
+    """Choose a recipe, unless one is given, and adapt it to the images."""
     name, reason = _recipe(found, machine) if recipe is None else (recipe, "as asked")
     base = load_recipe(name)
     config, settings = base, []
@@ -94,7 +94,7 @@ def plan(found: Findings, machine: Machine, recipe: str | None = None) -> Plan:
 
 
 def images_used(found: Findings, config: PretrainConfig) -> int:
-    """How many images a recipe for a part of each class leaves."""
+    """The number of images that remain with a recipe's per_class or percent."""
     most, percent = config.data.per_class, config.data.percent
     if percent is not None:
         sizes = found.class_sizes or (found.images,)
@@ -125,7 +125,7 @@ def _channels(found: Findings, config: PretrainConfig) -> _Choice:
 
 
 def _scaling(found: Findings, config: PretrainConfig) -> _Choice:
-    """Mean and deviation: the recipe's, unless the pictures are far from them."""
+    """Mean and std: the recipe's, unless the pictures are far from them."""
     count = found.pixels.channels
     wanted = zip(found.pixels.mean, _each(config.data.mean, count), strict=True)
     off = max(abs(ours - theirs) for ours, theirs in wanted)
@@ -136,12 +136,12 @@ def _scaling(found: Findings, config: PretrainConfig) -> _Choice:
         return _Choice(values, "the pictures are near enough to these")
     return _Choice(
         _measured(found.pixels),
-        f"measured; means are up to {off:.2f} off the recipe's, deviations by a factor "
+        f"measured; means are up to {off:.2f} off the recipe's, stds by a factor "
         f"of up to {math.exp(factor):.1f}",
     )
 
 
-def _measured(pixels: Pixels) -> dict[str, Any]:
+def _measured(pixels: PixelStatistics) -> dict[str, Any]:
     return {
         "data.mean": [round(value, 3) for value in pixels.mean],
         "data.std": [max(0.001, round(value, 3)) for value in pixels.std],
@@ -149,7 +149,7 @@ def _measured(pixels: Pixels) -> dict[str, Any]:
 
 
 def _image_size(found: Findings, config: PretrainConfig) -> _Choice:
-    """Never larger than the pictures, and enough patches to hide some of."""
+    """Crops no larger than the pictures, with enough patches to hide some."""
     patch, wanted, local = config.backbone.patch, config.views.global_size, config.views.local_size
     short = max(found.short_side, 2 * _LEAST_PATCHES)
     if wanted <= short:
@@ -202,7 +202,7 @@ def _epochs(found: Findings, config: PretrainConfig) -> _Choice:
 
 
 def _workers(machine: Machine, config: PretrainConfig) -> Advice:
-    """By itself every run takes as many."""
+    """The default number of workers."""
     reason = f"of {counted(machine.cores, 'core')} one is left to training"
     if config.train.workers is not None:
         return Advice("train.workers", str(config.train.workers), "the recipe's", changes=False)

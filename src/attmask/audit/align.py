@@ -1,4 +1,4 @@
-"""Whether a picture is cut out of another: the edges of the cut are found, then compared closely.
+"""Decide whether a picture is a crop of another: find the edges of the crop, then compare.
 
 The edges are refined by Gauss-Newton steps on two sizes of the thumbnails, many pairs at once.
 """
@@ -15,12 +15,12 @@ _COARSE_STEPS, _FINE_STEPS = 1, 4
 # Correlations of a copy with its original: of all, and of the details without the large shapes.
 _COARSE = 0.92, 0.75  # after one step on the halved thumbnails, enough for a closer look
 _FINE = 0.95, 0.92
-_LEAST_DETAIL = 1.5  # deviation of the details in levels of 255; below, noise would decide
+_LEAST_DETAIL = 1.5  # std of the details in levels of 255; below, noise would decide
 _LEAST_CORNER = 0.05  # weakest slope / strongest, squared; below, it is but one straight edge
 _LARGEST_STEP = 0.06
 _OUTSIDE, _INSIDE = 0.05, 0.25  # how far an edge may move out of the whole, and into it
 
-Images = Float32[Tensor, "B S S"]
+GreyImages = Float32[Tensor, "B S S"]
 Edges = Float32[Tensor, "B 4"]
 Inner = Float32[Tensor, "B s s"]
 
@@ -33,7 +33,7 @@ class Fit:
     edges: Edges
 
 
-def fit(parts: Images, wholes: Images, edges: Edges) -> Fit:
+def fit(parts: GreyImages, wholes: GreyImages, edges: Edges) -> Fit:
     """Look for each part in its whole, near the given edges."""
     if not len(parts):
         return Fit(torch.empty(0, dtype=torch.bool), edges)
@@ -42,7 +42,7 @@ def fit(parts: Images, wholes: Images, edges: Edges) -> Fit:
     return Fit(torch.cat([f.same for f in found]), torch.cat([f.edges for f in found]))
 
 
-def has_corners(images: Images) -> Bool[Tensor, " B"]:
+def has_corners(images: GreyImages) -> Bool[Tensor, " B"]:
     """Whether slopes go in more than one direction: straight edges fit one another anywhere."""
     down, across = torch.gradient(_smooth(images), dim=(1, 2))
     xx, yy, xy = (product.mean(dim=(1, 2)) for product in (across**2, down**2, across * down))
@@ -50,7 +50,7 @@ def has_corners(images: Images) -> Bool[Tensor, " B"]:
     return xx + yy - spread > _LEAST_CORNER * (xx + yy + spread)
 
 
-def _fit(parts: Images, wholes: Images, edges: Edges) -> Fit:
+def _fit(parts: GreyImages, wholes: GreyImages, edges: Edges) -> Fit:
     small, large = (functional.avg_pool2d(images[:, None], 2)[:, 0] for images in (parts, wholes))
     coarse = _compare(small, large, edges, _COARSE_STEPS, _COARSE)
     chosen = coarse.same.nonzero()[:, 0]
@@ -62,9 +62,9 @@ def _fit(parts: Images, wholes: Images, edges: Edges) -> Fit:
 
 
 def _compare(
-    parts: Images, wholes: Images, edges: Edges, steps: int, least: tuple[float, float]
+    parts: GreyImages, wholes: GreyImages, edges: Edges, steps: int, least: tuple[float, float]
 ) -> Fit:
-    """Refine the edges, then compare what lies between them with the part."""
+    """Refine the edges, then compare the region between them with the part."""
     parts, wholes = _smooth(parts), _smooth(wholes)
     edges = _refine(parts, wholes, edges, steps)
     cuts = _cut(wholes[:, None], edges)[:, 0]
@@ -75,7 +75,7 @@ def _compare(
     return Fit(detailed & alike, edges)
 
 
-def _refine(parts: Images, wholes: Images, edges: Edges, steps: int) -> Edges:
+def _refine(parts: GreyImages, wholes: GreyImages, edges: Edges, steps: int) -> Edges:
     """Move the edges so that the cut is most like the part, whatever its light and contrast."""
     side = parts.shape[-1]
     along = (torch.arange(side) + 0.5) / side
@@ -109,7 +109,7 @@ def _refine(parts: Images, wholes: Images, edges: Edges, steps: int) -> Edges:
 
 
 def _cut(maps: Float32[Tensor, "B C S S"], edges: Edges) -> Float32[Tensor, "B C S S"]:
-    """What lies between the edges, at the size of the whole."""
+    """Cut out the region between the edges, at the size of the original."""
     side = maps.shape[-1]
     along = (torch.arange(side) + 0.5) / side
     begin, end = 2 * edges[:, 0::2, None] - 1, 2 * edges[:, 1::2, None] - 1
@@ -118,15 +118,15 @@ def _cut(maps: Float32[Tensor, "B C S S"], edges: Edges) -> Float32[Tensor, "B C
     return functional.grid_sample(maps, grid, padding_mode="border", align_corners=False)
 
 
-def _as_coarse(parts: Images, edges: Edges) -> Images:
+def _as_coarse(parts: GreyImages, edges: Edges) -> GreyImages:
     """The parts smoothed as much as their cuts are, which are enlarged from fewer pixels."""
     left, right, top, bottom = edges.unbind(dim=1)
     enlarged = 1 / torch.minimum(right - left, bottom - top) - 1
     return torch.lerp(parts, _smooth(parts), (2 * enlarged).clamp(0, 1)[:, None, None])
 
 
-def _smooth(images: Images) -> Images:
-    """Without what depends on how the pixels of the thumbnails happened to fall."""
+def _smooth(images: GreyImages) -> GreyImages:
+    """Smooth, to remove differences of less than a pixel."""
     wide = functional.pad(images[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
     wide = wide[:, 1:] + wide[:, :-1]
     wide = wide[:, 1:] + wide[:, :-1]
@@ -134,8 +134,8 @@ def _smooth(images: Images) -> Images:
     return (wide[:, :, 1:] + wide[:, :, :-1]) / 16
 
 
-def _details(images: Images) -> Inner:
-    """What differs from the mean of 5 x 5 pixels around."""
+def _details(images: GreyImages) -> Inner:
+    """The difference from the mean of the 5 x 5 pixels around."""
     rows = torch.stack([images[:, begin : begin - 4 or None] for begin in range(5)]).mean(dim=0)
     mean = torch.stack([rows[:, :, begin : begin - 4 or None] for begin in range(5)]).mean(dim=0)
     return images[:, 2:-2, 2:-2] - mean

@@ -1,119 +1,119 @@
-"""The whole audit: survey, numbers, duplicates, advice, timing, and what to be warned of."""
+"""The record of an audit.
+
+As JSON its keys are the fields of `Audit` and of what they hold:
+
+    data                   what was inspected
+    images                 train, val, test (null without one), examined, all_examined
+    skipped                files skipped because of their ending: {ending: files}
+    classes                null without labels; count, largest, largest_images, smallest,
+                           smallest_images, with_one_image (names)
+    sizes                  width, height, short_side, aspect: each min, q05, median, q95, max
+    kinds                  formats, modes, channels, bits: {name: pictures}; colourless
+    unreadable             [{place, reason}]
+    duplicates             exact, near: groups of places; exact_surplus, near_surplus, flat;
+                           near_how: how each of a near group but its first differs from that
+    leakage                held-out pictures that are in another split: under `val in train`,
+                           `test in train`, `test in val` (where there are both) exact and near:
+                           [{val, train, how}], the held-out picture first
+    pixels                 channels, mean, std (0..1)
+    decode                 full_per_second, small_per_second (shrunk), timed (pictures)
+    machine                device, cores, workers
+    recipe, recipe_reason  the recommendation
+    settings               [{setting, value, reason, changes}]
+    command                what to type
+    timing                 null where it could not be measured; the fields of `Timing`
+    warnings               sentences
+"""
 
 import dataclasses
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
-import numpy as np
-
-from attmask.audit.advice import Findings, Machine, Plan, plan
-from attmask.audit.likeness import Alike, duplicates, leakage
-from attmask.audit.memory import total_bytes
-from attmask.audit.record import Audit, Counts, Unreadable
-from attmask.audit.summary import (
-    channels_to_train_on,
-    classes,
-    decode_speed,
-    kinds,
-    pixels,
-    sizes,
-)
-from attmask.audit.survey import Survey, survey
-from attmask.audit.timing import Timing, time_steps
-from attmask.audit.warn import warnings_of
-from attmask.data.source import Images, Source
-from attmask.data.sources import DataConfig, open_images
-from attmask.errors import UserError
-from attmask.hardware import choose_device, cores, default_workers
-from attmask.recipe import load_recipe
-
-MAX_IMAGES = 20_000
-_COMPARED = (("val", "train"), ("test", "train"), ("test", "val"))
+from attmask.audit.advice import Advice, Machine
+from attmask.audit.duplicates import Duplicates, Leakage
+from attmask.audit.summary import Classes, DecodeSpeed, Kinds, PixelStatistics, Sizes
 
 
-def inspect_images(
-    data: Path,
-    *,
-    recipe: str | None = None,
-    max_images: int = MAX_IMAGES,
-    workers: int | None = None,
-    measure: bool = True,
-) -> Audit:
-    """Look at the images, then advise; `measure` also times some steps of what is advised."""
-    config = load_recipe(recipe).data if recipe is not None else DataConfig()
-    images = open_images(data, channels=None if recipe is None else config.channels)
-    found = survey(images, config, max_images=max_images, workers=workers)
-    seen = found.all
-    looks = [picture.looks for picture in seen if picture.looks is not None]
-    unreadable = tuple(
-        Unreadable(picture.place, picture.fault) for picture in seen if picture.fault is not None
-    )
-    if not looks:
-        first = unreadable[0]
-        raise UserError(
-            f"no readable image in {data}: tried {len(seen)}, the first: {first.place}: "
-            f"{first.reason}; check that these files are pictures"
-        )
-    values = pixels(looks, channels_to_train_on(looks))
-    machine = Machine(choose_device("auto").type, cores(), default_workers())
-    findings = Findings(
-        images=len(images.train),
-        short_side=int(sizes(looks).short_side.median),
-        pixels=values,
-        class_sizes=_class_sizes(images.train),
-    )
-    advised = plan(findings, machine, recipe)
-    timing, problem = _timed(advised, images) if measure else (None, None)
-    alike = Alike(seen)
-    audit = Audit(
-        data=str(data),
-        images=_counts(images, found),
-        skipped=dict(images.skipped),
-        classes=classes(images.train),
-        sizes=sizes(looks),
-        kinds=kinds(looks),
-        unreadable=unreadable,
-        duplicates=duplicates(seen, alike),
-        leakage={
-            f"{held_out} in {other}": leakage(found.splits[other], found.splits[held_out], alike)
-            for held_out, other in _COMPARED
-            if {held_out, other} <= found.splits.keys()
-        },
-        pixels=values,
-        decode=decode_speed(looks),
-        machine=machine,
-        recipe=advised.recipe,
-        recipe_reason=advised.reason,
-        settings=advised.settings,
-        command=advised.command(str(data)),
-        timing=timing,
-        warnings=(),
-    )
-    limit = advised.config.data.unreadable_limit
-    warned = warnings_of(audit, unreadable_limit=limit, memory=total_bytes())
-    if problem is not None:
-        warned = (*warned, f"no step could be timed: {problem}")
-    return dataclasses.replace(audit, warnings=warned)
+@dataclass(frozen=True)
+class Counts:
+    """The number of images, and of examined ones."""
+
+    train: int
+    val: int | None
+    test: int | None
+    examined: int
+    all_examined: bool
+
+    @property
+    def total(self) -> int:
+        """Of all splits."""
+        return self.train + (self.val or 0) + (self.test or 0)
 
 
-def _timed(advised: Plan, images: Images) -> tuple[Timing | None, str | None]:
-    """The timing, or why there is none; the rest of an audit is of use without."""
-    try:
-        return time_steps(advised.config, images), None
-    except (UserError, RuntimeError) as problem:  # PyTorch's own, or a process that died
-        return None, str(problem).partition("\n")[0]
+@dataclass(frozen=True)
+class Unreadable:
+    """A picture that cannot be read, and why."""
+
+    place: str
+    reason: str
 
 
-def _counts(images: Images, found: Survey) -> Counts:
-    sizes = {name: len(source) for name, source in images.splits.items()}
-    examined = len(found.all)
-    return Counts(
-        train=sizes["train"],
-        val=sizes.get("val"),
-        test=sizes.get("test"),
-        examined=examined,
-        all_examined=examined == sum(sizes.values()),
-    )
+@dataclass(frozen=True)
+class Timing:
+    """Time and memory of some training steps, and the estimates for an epoch and a run."""
+
+    device: str
+    precision: str
+    batch_size: int
+    workers: int
+    batches_timed: int
+    """Batches that were made with nothing else running."""
+    steps_timed: int
+    """Steps while the next batches were made, the first step left out where there were more."""
+    step_seconds_min: float
+    step_seconds_max: float
+    """The values differ much if other programs were running."""
+    loader_images_per_second: float
+    network_images_per_second: float
+    images_per_second: float
+    """Expected of a run: the slower of the steps with their waiting and of the loader alone."""
+    bottleneck: Literal["network", "data"]
+    steps_per_epoch: int
+    epochs: int
+    epoch_seconds: float
+    run_seconds: float
+    process_bytes: int | None
+    """Peak of the training process."""
+    workers_bytes: int | None
+    """The memory of all workers that is not shared."""
+    device_bytes: int | None
+    """Peak on the accelerator."""
 
 
-def _class_sizes(source: Source) -> tuple[int, ...]:
-    return () if source.labels is None else tuple(np.bincount(source.labels).tolist())
+@dataclass(frozen=True)
+class Audit:
+    """The results and recommendations of an inspection."""
+
+    data: str
+    images: Counts
+    skipped: Mapping[str, int]
+    classes: Classes | None
+    sizes: Sizes
+    kinds: Kinds
+    unreadable: tuple[Unreadable, ...]
+    duplicates: Duplicates
+    leakage: Mapping[str, Leakage]
+    pixels: PixelStatistics
+    decode: DecodeSpeed
+    machine: Machine
+    recipe: str
+    recipe_reason: str
+    settings: tuple[Advice, ...]
+    command: str
+    timing: Timing | None
+    warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values under the keys that the module documents, ready for JSON."""
+        return dataclasses.asdict(self)

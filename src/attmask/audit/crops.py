@@ -1,4 +1,4 @@
-"""A closer look at thumbnails: links by hash are confirmed, and cropped copies are found."""
+"""Confirm links by thumbnails, and find cropped copies."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float32, Int64, UInt8
 
 from attmask.audit.align import fit, has_corners
-from attmask.audit.duplicates import Groups, Link
 from attmask.audit.fingerprint import SIDE
+from attmask.audit.links import Groups, Link
 from attmask.audit.windows import WHOLE, WINDOWS, candidates
 
 _BLOCK = 1024  # pairs that are held as floats at once
@@ -27,7 +27,7 @@ class Thumbnails:
 
 
 def confirmed(links: Iterable[Link], thumbnails: Thumbnails) -> Iterator[Link]:
-    """The links whose thumbnails are the same picture; without thumbnails the hash has to do."""
+    """The links whose thumbnails match; links without thumbnails are kept."""
     row = thumbnails.row
     asked: list[Link] = []
     for link in links:
@@ -39,7 +39,7 @@ def confirmed(links: Iterable[Link], thumbnails: Thumbnails) -> Iterator[Link]:
         thumbnails.pixels,
         np.array([row[link.one] for link in asked], dtype=np.int64),
         np.array([row[link.other] for link in asked], dtype=np.int64),
-        np.array([link.mirrored for link in asked], dtype=np.bool_),
+        np.array([link.flipped for link in asked], dtype=np.bool_),
         np.tile(np.array(WHOLE, dtype=np.float32), (len(asked), 1)),
     )
     yield from (link for link, good in zip(asked, same.tolist(), strict=True) if good)
@@ -54,26 +54,26 @@ def crop_links(thumbnails: Thumbnails, groups: Groups) -> Iterator[Link]:
     group = groups.labels()[np.array(pictures, dtype=np.int64)]
     found = candidates(pixels, group)
     edges = np.array(WINDOWS, dtype=np.float32)[found.window]
-    same, edges = _fit_pairs(pixels, found.part, found.whole, found.mirrored, edges)
+    same, edges = _fit_pairs(pixels, found.part, found.whole, found.flipped, edges)
     cropped = abs(edges - np.array(WHOLE, dtype=np.float32)).max(axis=1) > _UNCUT
     for pair in np.flatnonzero(same).tolist():
         part, whole = pictures[found.part[pair]], pictures[found.whole[pair]]
-        yield Link(part, whole, bool(found.mirrored[pair]), bool(cropped[pair]))
+        yield Link(part, whole, bool(found.flipped[pair]), bool(cropped[pair]))
 
 
 def _fit_pairs(
     pixels: UInt8[np.ndarray, "n S S"],
     parts: Int64[np.ndarray, " p"],
     wholes: Int64[np.ndarray, " p"],
-    mirrored: Bool[np.ndarray, " p"],
+    flipped: Bool[np.ndarray, " p"],
     edges: Float32[np.ndarray, "p 4"],
 ) -> tuple[Bool[np.ndarray, " p"], Float32[np.ndarray, "p 4"]]:
-    """Whether each part, mirrored where it is said so, is cut out of its whole, and where."""
+    """Whether each part, flipped if `flipped` is set, is a crop of its original, and the edges."""
     same, refined = np.zeros(len(parts), dtype=np.bool_), edges.copy()
     for begin in range(0, len(parts), _BLOCK):
         here = slice(begin, begin + _BLOCK)
         part, whole = pixels[parts[here]], pixels[wholes[here]]
-        part = np.where(mirrored[here, None, None], part[:, :, ::-1], part)
+        part = np.where(flipped[here, None, None], part[:, :, ::-1], part)
         one, other = (torch.from_numpy(values).float() for values in (part, whole))
         found = fit(one, other, torch.from_numpy(edges[here]))
         same[here], refined[here] = found.same.numpy(), found.edges.numpy()

@@ -1,151 +1,118 @@
-"""Which pictures are the same, and which look the same: hashes become links, links groups.
+"""Duplicates within the images, and leakage of train into val."""
 
-Two hashes of 64 bits that differ in at most 4 places agree wholly in at least one of 5 bands, so
-only pictures that share a band are compared, never all with all.
-"""
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from attmask.audit.crops import Thumbnails, confirmed, crop_links
+from attmask.audit.facts import PictureFacts
+from attmask.audit.links import Groups, Link, groups_of_equals, near_links
 
-import numpy as np
-from jaxtyping import Int64, UInt8, UInt64
-
-from attmask.audit.fingerprint import BITS
-
-NEAR = 4
-"""Bits in which the hashes of two pictures that look the same may differ."""
-
-_ONES = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
+SAME_BYTES = "same bytes"
 
 
-class Link(NamedTuple):
-    """Two pictures that look alike, and what one needs to become the other."""
+@dataclass(frozen=True)
+class Duplicates:
+    """Groups of places. A near group names one picture of each exact group in it."""
 
-    one: int
-    other: int
-    mirrored: bool = False
-    cropped: bool = False
-
-
-class Groups:
-    """Pictures joined by links; where several links say the same, the first is kept."""
-
-    def __init__(self, count: int) -> None:
-        self._parent = list(range(count))
-        self._links: dict[int, list[Link]] = {}
-
-    def root(self, picture: int) -> int:
-        """One picture that stands for the whole group."""
-        parent = self._parent
-        while parent[picture] != picture:
-            parent[picture] = parent[parent[picture]]
-            picture = parent[picture]
-        return picture
-
-    def join(self, links: Iterable[Link]) -> None:
-        """Make one group of the groups of every two linked pictures."""
-        for link in links:
-            one, other = map(self.root, link[:2])
-            if one != other:
-                self._parent[other] = one
-                self._links.setdefault(link.one, []).append(link)
-                self._links.setdefault(link.other, []).append(link)
-
-    def labels(self) -> Int64[np.ndarray, " n"]:
-        """The root of every picture."""
-        labels = np.array(self._parent, dtype=np.int64)
-        while (labels[labels] != labels).any():
-            labels = labels[labels]
-        return labels
-
-    def members(self) -> list[list[int]]:
-        """The groups of two or more pictures, each in order."""
-        return groups_of_equals(self.labels().tolist())
-
-    def seen_from(self, start: int) -> dict[int, Link]:
-        """For each other picture of the group, how it differs from this one, link by link."""
-        seen = {start: Link(start, start)}
-        waiting = [start]
-        for picture in waiting:
-            here = seen[picture]
-            for link in self._links.get(picture, ()):
-                there = link.other if link.one == picture else link.one
-                if there not in seen:
-                    mirrored = here.mirrored != link.mirrored
-                    seen[there] = Link(start, there, mirrored, here.cropped or link.cropped)
-                    waiting.append(there)
-        del seen[start]
-        return seen
+    exact: tuple[tuple[str, ...], ...]
+    near: tuple[tuple[str, ...], ...]
+    near_how: tuple[tuple[str, ...], ...]
+    """How the pictures of each near group differ from its first: "looks the same", "flipped",
+    "cropped" or "flipped and cropped"."""
+    exact_surplus: int
+    near_surplus: int
+    """Pictures beyond the first of each group."""
+    flat: int
+    """Pictures with too little structure for a perceptual hash, left out of the near groups."""
 
 
-def groups_of_equals(keys: Sequence[Hashable]) -> list[list[int]]:
-    """The indices that share a key, where at least two do, in order."""
-    members: dict[Hashable, list[int]] = {}
-    for index, key in enumerate(keys):
-        members.setdefault(key, []).append(index)
-    return [group for group in members.values() if len(group) > 1]
+@dataclass(frozen=True)
+class Leak:
+    """A picture of val and the one of train that it is, or looks like."""
+
+    val: str
+    train: str
+    how: str
+    """"same bytes", or as in `Duplicates.near_how`."""
 
 
-def near_links(
-    hashes: Sequence[int | None], mirrored: Sequence[int | None], distance: int = NEAR
-) -> Iterator[Link]:
-    """Links between pictures whose hashes, upright or mirrored, are at most `distance` bits apart.
+@dataclass(frozen=True)
+class Leakage:
+    """Which pictures of val are in train; each picture of val is named once."""
 
-    Of pictures with the same hash, each is linked with the first; links that need no mirror come
-    first.
-    """
-    count = len(hashes)
-    both = [*hashes, *mirrored]
-    known = np.array([place for place, value in enumerate(both) if value is not None], dtype=int)
-    values = np.array([value for value in both if value is not None], dtype=np.uint64)
-    unique, first, which = np.unique(values, return_index=True, return_inverse=True)
-    pairs = np.concatenate(
-        [
-            np.stack([known[first][which], known], axis=1),
-            known[first][near_pairs(unique, distance)],
-        ]
+    exact: tuple[Leak, ...]
+    near: tuple[Leak, ...]
+
+
+class Alike:
+    """The readable pictures that differ in their bytes, joined where they look alike."""
+
+    def __init__(self, pictures: Sequence[PictureFacts]) -> None:
+        first = {picture.digest: picture for picture in reversed(pictures) if picture.looks}
+        self.pictures = list(first.values())[::-1]
+        self.number = {picture.digest: index for index, picture in enumerate(self.pictures)}
+        looks = [picture.looks for picture in self.pictures]
+        self.groups = Groups(len(looks))
+        hashes = [look.hash if look else None for look in looks]
+        flipped = [look.flipped_hash if look else None for look in looks]
+        thumbnails = Thumbnails([look.thumbnail if look else None for look in looks])
+        self.groups.join(confirmed(near_links(hashes, flipped), thumbnails))
+        self.groups.join(crop_links(thumbnails, self.groups))
+
+
+def duplicates(pictures: Sequence[PictureFacts], alike: Alike | None = None) -> Duplicates:
+    """Find duplicates among the readable pictures; `alike` avoids a second search."""
+    alike = alike or Alike(pictures)
+    readable = [picture for picture in pictures if picture.looks is not None]
+    exact = groups_of_equals([picture.digest for picture in readable])
+    near = alike.groups.members()
+    return Duplicates(
+        exact=tuple(tuple(readable[index].place for index in group) for group in exact),
+        near=tuple(tuple(alike.pictures[index].place for index in group) for group in near),
+        near_how=tuple(_how_all(alike, group) for group in near),
+        exact_surplus=sum(len(group) - 1 for group in exact),
+        near_surplus=sum(len(group) - 1 for group in near),
+        flat=sum(picture.looks is not None and picture.looks.hash is None for picture in readable),
     )
-    turned = (pairs[:, 0] < count) != (pairs[:, 1] < count)
-    pairs = pairs % max(count, 1)
-    for mirror in (False, True):
-        for one, other in pairs[(turned == mirror) & (pairs[:, 0] != pairs[:, 1])].tolist():
-            yield Link(one, other, mirrored=mirror)
 
 
-def near_pairs(hashes: UInt64[np.ndarray, " n"], distance: int = NEAR) -> Int64[np.ndarray, "p 2"]:
-    """Every pair of indices whose hashes differ in at most `distance` bits, each pair once."""
-    found = [np.empty((0, 2), dtype=np.int64)]
-    for band in _bands(distance + 1):
-        order = np.argsort(hashes & band, kind="stable")
-        for first, second in _neighbours(hashes[order] & band):
-            one, other = order[first], order[second]
-            near = differing_bits(hashes[one], hashes[other]) <= distance
-            found.append(np.sort(np.stack([one[near], other[near]], axis=1), axis=1))
-    return np.unique(np.concatenate(found), axis=0)
+def leakage(
+    train: Sequence[PictureFacts], val: Sequence[PictureFacts], alike: Alike | None = None
+) -> Leakage:
+    """The pictures of val whose bytes, or looks, are in train.
+
+    `alike` avoids a second search; it may hold other pictures too.
+    """
+    alike = alike or Alike([*train, *val])
+    ours: dict[bytes | None, str] = {}
+    source: dict[int, bytes | None] = {}  # of each group, the first picture of train
+    for picture in train:
+        if picture.looks is not None:
+            ours.setdefault(picture.digest, picture.place)
+            source.setdefault(alike.groups.root(alike.number[picture.digest]), picture.digest)
+    theirs = [picture for picture in val if picture.looks is not None]
+    seen: dict[int, dict[int, Link]] = {}
+    near: list[Leak] = []
+    for picture in theirs:
+        here = alike.number[picture.digest]
+        root = alike.groups.root(here)
+        if picture.digest not in ours and root in source:
+            digest = source[root]
+            if root not in seen:
+                seen[root] = alike.groups.seen_from(alike.number[digest])
+            near.append(Leak(picture.place, ours[digest], how(seen[root][here])))
+    return Leakage(
+        exact=tuple(Leak(p.place, ours[p.digest], SAME_BYTES) for p in theirs if p.digest in ours),
+        near=tuple(near),
+    )
 
 
-def differing_bits(
-    one: UInt64[np.ndarray, " n"], other: UInt64[np.ndarray, " n"]
-) -> UInt8[np.ndarray, " n"]:
-    """The number of bits in which two hashes differ."""
-    octets = (one ^ other)[:, None].view(np.uint8)
-    return np.asarray(_ONES[octets].sum(axis=1, dtype=np.uint8))
+def how(link: Link) -> str:
+    """The difference of two pictures in words."""
+    words = [word for word in ("flipped", "cropped") if getattr(link, word)]
+    return " and ".join(words) or "looks the same"
 
 
-def _bands(count: int) -> Iterator[np.uint64]:
-    """The bits dealt out like cards, so that each band has high and low frequencies."""
-    for band in range(count):
-        yield np.uint64(sum(1 << bit for bit in range(band, BITS, count)))
-
-
-def _neighbours(
-    keys: UInt64[np.ndarray, " n"],
-) -> Iterator[tuple[Int64[np.ndarray, " p"], Int64[np.ndarray, " p"]]]:
-    """The places of every two equal keys in a sorted row, those next to each other first."""
-    first = np.arange(len(keys) - 1)
-    for gap in range(1, len(keys)):
-        first = first[first + gap < len(keys)]
-        first = first[keys[first] == keys[first + gap]]
-        if not len(first):
-            return
-        yield first, first + gap
+def _how_all(alike: Alike, group: Sequence[int]) -> tuple[str, ...]:
+    seen = alike.groups.seen_from(group[0])
+    return tuple(how(seen[index]) for index in group[1:])

@@ -1,4 +1,4 @@
-"""What one picture is: read once, decoded small, looked at; this runs in a worker process."""
+"""Examine one picture in a worker process: read it once, decode it small, measure it."""
 
 import time
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ import numpy as np
 from jaxtyping import UInt8
 
 from attmask.audit.fingerprint import SIDE, digest, perceptual_hashes, thumbnail
-from attmask.audit.stored import Stored, stored
+from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, open_picture
 from attmask.data.pictures.picture import Picture
+from attmask.data.pictures.stored import StoredFormat, stored_format
 from attmask.data.source import Raw, Source, everything
-from attmask.data.sources import DataConfig
 
 SMALL_SIDE = 128
-"""The short side of the pixels that are looked at, where a picture is larger."""
+"""The short side at which larger pictures are examined."""
 
 _COLOURLESS = 1.0  # mean difference of the channels, in levels of 255
 
@@ -31,28 +31,28 @@ class Speed:
 
 @dataclass(frozen=True)
 class Looks:
-    """What a readable picture looks like."""
+    """Measurements of a readable picture."""
 
-    stored: Stored
+    stored: StoredFormat
     width: int
     height: int
     hash: int | None
-    """None where the picture is too flat to be known again."""
+    """None if the picture has too little structure."""
     mean: tuple[float, ...]
     mean_square: tuple[float, ...]
     """Of each channel, in 0..1."""
     colourless: bool
     speed: Speed | None = None
     """Where it was measured."""
-    mirrored_hash: int | None = None
-    """The hash of the mirrored picture; None where there is no thumbnail to confirm it."""
+    flipped_hash: int | None = None
+    """The hash of the flipped picture; None where there is no thumbnail to confirm it."""
     thumbnail: bytes | None = None
     """32 x 32 grey values; None where the picture is smaller or too flat."""
 
 
 @dataclass(frozen=True)
 class PictureFacts:
-    """One picture; where it cannot be read, `fault` says why and `looks` is None."""
+    """The facts of one picture; if it cannot be read, `fault` is the reason and `looks` is None."""
 
     place: str
     digest: bytes | None = None
@@ -71,7 +71,7 @@ class _Held:
         return 1
 
     def name(self, row: int) -> str:
-        """As the store says that it came from."""
+        """The name in the original store."""
         return self.called
 
     def read(self, row: int) -> Raw:
@@ -80,7 +80,7 @@ class _Held:
 
     @property
     def shards(self) -> Sequence[int]:
-        """It lies in no shard."""
+        """None."""
         return ()
 
 
@@ -101,7 +101,7 @@ def examine(source: Source, index: int, config: DataConfig, *, timed: bool = Fal
 
 def _look(held: Source, raw: Raw, config: DataConfig, timed: bool) -> Looks:
     open_picture(held, 0, config)  # refuses what has no good header
-    kind = stored(raw)
+    kind = stored_format(raw)
     as_stored = config.model_copy(update={"channels": kind.channels})
     picture = open_picture(held, 0, as_stored)
     shrink = _shrink(picture)
@@ -110,18 +110,18 @@ def _look(held: Source, raw: Raw, config: DataConfig, timed: bool) -> Looks:
     tiny = thumbnail(_grey(small))
     hashes = perceptual_hashes(tiny)
     comparable = hashes is not None and min(small.shape[:2]) >= SIDE
-    means, deviations = (values.ravel() / 255 for values in cv2.meanStdDev(small))
+    means, stds = (values.ravel() / 255 for values in cv2.meanStdDev(small))
     return Looks(
         stored=kind,
         width=picture.size_wh[0],
         height=picture.size_wh[1],
         hash=hashes[0] if hashes else None,
         mean=tuple(means.tolist()),
-        mean_square=tuple((means**2 + deviations**2).tolist()),
+        mean_square=tuple((means**2 + stds**2).tolist()),
         colourless=_is_colourless(small),
         # After it was decoded once: the first time pays for what comes into the caches.
         speed=_speed(held, as_stored, shrink) if timed else None,
-        mirrored_hash=hashes[1] if hashes and comparable else None,
+        flipped_hash=hashes[1] if hashes and comparable else None,
         thumbnail=tiny.tobytes() if comparable else None,
     )
 

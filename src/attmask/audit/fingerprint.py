@@ -1,4 +1,4 @@
-"""Ways to know a picture again: by its bytes, by a hash of its looks, by a small copy of it."""
+"""Identify a picture by a hash of its bytes, by a perceptual hash, or by a thumbnail."""
 
 import hashlib
 
@@ -41,16 +41,16 @@ def thumbnail(grey: UInt8[np.ndarray, "H W"]) -> UInt8[np.ndarray, "32 32"]:
 
 def perceptual_hashes(small: UInt8[np.ndarray, "32 32"]) -> tuple[int, int] | None:
     """64 bits that change little when a picture is scaled, saved again or made brighter, and those
-    of the mirrored picture.
+    of the flipped picture.
 
     Each bit says whether one low frequency (a cosine) is above the median of all. A picture so
-    flat that rounding would decide the bits has none. In a mirror, the odd horizontal frequencies
-    change their sign.
+    flat that rounding would decide the bits has none. A flip changes the sign of the odd horizontal
+    frequencies.
     """
     waves = cv2.dct(small.astype(np.float32))[_LOWEST[:, 0], _LOWEST[:, 1]]
     both = np.stack([waves, np.where(_LOWEST[:, 1] % 2, -waves, waves)])
     above = both - np.median(both, axis=1, keepdims=True)
     if np.count_nonzero(abs(above) > _ROUNDING, axis=1).min() < _DECIDED:
         return None
-    upright, mirrored = (int(_PLACES[bits].sum()) for bits in above > 0)
-    return upright, mirrored
+    upright, flipped = (int(_PLACES[bits].sum()) for bits in above > 0)
+    return upright, flipped

@@ -1,4 +1,4 @@
-"""How much memory processes take, as the operating system counts it."""
+"""Memory of processes, as the operating system reports it."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def peak_bytes() -> int | None:
-    """The most that this process ever held at once; None where the system does not say."""
+    """The peak memory of this process; None if the system does not report it."""
     if (status := Path("/proc/self/status")).is_file():
         # Not getrusage: there a process that was started inherits the peak of its parent.
         return _kilobytes(status.read_text(), "VmHWM")
@@ -18,7 +18,7 @@ def peak_bytes() -> int | None:
 
 
 def private_bytes(process: int) -> int | None:
-    """What a process has to itself now, not shared with others; None where it cannot be known."""
+    """The memory of a process that is not shared with others; None if unknown."""
     try:
         text = Path(f"/proc/{process}/smaps_rollup").read_text()
     except OSError:

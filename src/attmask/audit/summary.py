@@ -1,4 +1,4 @@
-"""Many pictures in a few numbers: sizes, kinds, classes, pixel values, decoding speed."""
+"""Statistics of many pictures: sizes, formats, classes, pixel values, decoding speed."""
 
 import math
 from collections import Counter
@@ -15,7 +15,7 @@ _NEARLY_ALL = 0.99
 
 @dataclass(frozen=True)
 class Spread:
-    """Where values lie: the least, three quantiles, the greatest."""
+    """Minimum, three quantiles and maximum."""
 
     min: float
     q05: float
@@ -58,8 +58,8 @@ class Classes:
 
 
 @dataclass(frozen=True)
-class Pixels:
-    """Mean and deviation of each channel in 0..1, each picture weighing the same."""
+class PixelStatistics:
+    """Mean and std of each channel in 0..1, each picture with the same weight."""
 
     channels: int
     mean: tuple[float, ...]
@@ -125,7 +125,7 @@ def classes(source: Source) -> Classes | None:
 
 
 def channels_to_train_on(looks: Sequence[Looks]) -> int:
-    """As most pictures have them; 1 only where (nearly) none has colours."""
+    """The channels of most pictures; 1 if nearly all are colourless."""
     common = Counter(look.stored.channels for look in looks).most_common(1)[0][0]
     if common not in (1, 3):
         return common
@@ -133,14 +133,14 @@ def channels_to_train_on(looks: Sequence[Looks]) -> int:
     return 1 if colourless >= _NEARLY_ALL * len(looks) else 3
 
 
-def pixels(looks: Sequence[Looks], channels: int) -> Pixels:
-    """Mean and deviation over the pictures that can be read with this many channels."""
+def pixels(looks: Sequence[Looks], channels: int) -> PixelStatistics:
+    """Mean and std over the pictures that can be read with this many channels."""
     others = (1, 3) if channels in (1, 3) else ()
     fitting = [look for look in looks if look.stored.channels in (channels, *others)]
     means = np.mean([_as_channels(look.mean, channels) for look in fitting], axis=0)
     squares = np.mean([_as_channels(look.mean_square, channels) for look in fitting], axis=0)
-    deviations = np.sqrt(np.maximum(squares - means**2, 0))
-    return Pixels(channels, tuple(means.tolist()), tuple(deviations.tolist()))
+    stds = np.sqrt(np.maximum(squares - means**2, 0))
+    return PixelStatistics(channels, tuple(means.tolist()), tuple(stds.tolist()))
 
 
 def _as_channels(values: tuple[float, ...], channels: int) -> tuple[float, ...]:

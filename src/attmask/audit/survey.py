@@ -1,4 +1,4 @@
-"""One pass over the pictures with worker processes, each file read once."""
+"""One pass over the pictures with worker processes, which reads each file once."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,8 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch.utils.data import DataLoader, Dataset
 
 from attmask.audit.facts import PictureFacts, examine
-from attmask.data.source import Images, Source
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
+from attmask.data.images import Images
+from attmask.data.source import Source
+from attmask.data.subset import evenly_spaced
 from attmask.data.workers import start_worker
 from attmask.errors import UserError
 from attmask.hardware import cores
@@ -23,7 +25,7 @@ _TIMED = 64  # pictures of a split that are decoded again, to time it
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found in each split, picture by picture, in file order."""
+    """The facts of each split's pictures, in file order."""
 
     splits: Mapping[str, list[PictureFacts]]
 
@@ -66,24 +68,19 @@ def survey(
     splits = images.splits
     total = sum(map(len, splits.values()))
     chosen = {
-        name: spread_evenly(len(part), max(1, round(len(part) * min(1.0, max_images / total))))
+        name: evenly_spaced(len(part), max(1, round(len(part) * min(1.0, max_images / total))))
         for name, part in splits.items()
     }
     found: dict[str, list[PictureFacts]] = {name: [] for name in splits}
     with _progress() as progress:
         task = progress.add_task("reading pictures", total=sum(map(len, chosen.values())))
         for name, indices in chosen.items():
-            timed = indices[spread_evenly(len(indices), min(_TIMED, len(indices)))]
+            timed = indices[evenly_spaced(len(indices), min(_TIMED, len(indices)))]
             chunks = _Chunks(splits[name], indices, frozenset(timed.tolist()), config)
             for chunk in _read(chunks, _workers(workers, len(chunks))):
                 found[name] += chunk
                 progress.advance(task, len(chunk))
     return Survey(found)
-
-
-def spread_evenly(images: int, count: int) -> Int64[np.ndarray, " count"]:
-    """`count` of `images` indices, in order, as far from one another as can be."""
-    return np.arange(count, dtype=np.int64) * images // max(count, 1)
 
 
 def _read(chunks: _Chunks, workers: int) -> Iterator[list[PictureFacts]]:
@@ -105,8 +102,9 @@ def _read(chunks: _Chunks, workers: int) -> Iterator[list[PictureFacts]]:
             raise
         place = chunks.source.place(int(chunks.chosen[done]))
         raise UserError(
-            f"a process that reads pictures died at {place} or one of the next ones, of a broken "
-            f"file or for want of memory; try --max-images with fewer, or look at these files"
+            f"a process that reads pictures died at {place} or one of the next ones, because of"
+            " a broken "
+            f"file or too little memory; try a smaller --max-images, or check these files"
         ) from fault
 
 
@@ -115,14 +113,14 @@ def _as_it_is(chunk: list[PictureFacts]) -> list[PictureFacts]:
 
 
 def _workers(asked: int | None, chunks: int) -> int:
-    """As asked, or one a core; none where there is too little to share out."""
+    """The given number of workers, else one per core; none for few pictures."""
     if asked is not None:
         return asked
     return min(16, cores(), chunks // 4)
 
 
 def _progress() -> Progress:
-    """A bar on a terminal, nothing in a pipe; on stderr, because the result goes to stdout."""
+    """A progress bar on stderr, if it is a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),

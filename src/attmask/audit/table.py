@@ -1,4 +1,4 @@
-"""An audit for people: plain text that fits 80 columns."""
+"""Format an audit as plain text of 80 columns."""
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,9 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from attmask.audit.record import Audit
+from attmask.audit.audit import Audit, Timing
 from attmask.audit.summary import Spread
-from attmask.audit.timing import Timing
 from attmask.data.decode import one_line
 from attmask.data.pictures.endings import describe_skipped
 from attmask.wording import counted
@@ -22,7 +21,7 @@ Row = tuple[str, str]
 
 
 def render(audit: Audit, width: int = 80) -> str:
-    """The parts under their headings, the warnings last, where they are seen."""
+    """All sections under their headings, the warnings last."""
     parts: dict[str, Iterable[Row]] = {
         "Images": [*_images(audit), *_classes(audit)],
         "Pictures": _pictures(audit),
@@ -91,7 +90,7 @@ def _pictures(audit: Audit) -> Iterator[Row]:
     if kinds.colourless:
         yield "without colour", f"{kinds.colourless:,}"
     yield "mean", _values(audit.pixels.mean)
-    yield "deviation", _values(audit.pixels.std)
+    yield "std", _values(audit.pixels.std)
     decode = audit.decode
     yield (
         "decoding",

@@ -1,6 +1,6 @@
-"""What a config costs on this machine: a few real steps with real batches, in a process of its own.
+"""Time and memory of a config on this machine: a few training steps in a separate process.
 
-A process of its own has its own peak of memory, and where memory runs out it dies alone.
+A separate process has its own peak of memory, and dies alone if memory runs out.
 """
 
 import dataclasses
@@ -15,18 +15,18 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from attmask.audit.audit import Timing
 from attmask.audit.memory import peak_bytes, private_bytes
 from attmask.config import PretrainConfig
 from attmask.data.batch import Batch
+from attmask.data.images import Images
 from attmask.data.loader import Loader
-from attmask.data.source import Images
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import normalise
 from attmask.evaluation.online import BATCH, crops_held
@@ -37,40 +37,8 @@ _STEPS = 6
 _USER_ERROR = 3
 
 
-@dataclass(frozen=True)
-class Timing:
-    """What was measured, and what follows from it for an epoch and a run."""
-
-    device: str
-    precision: str
-    batch_size: int
-    workers: int
-    batches_timed: int
-    """Batches that were made with nothing else running."""
-    steps_timed: int
-    """Steps while the next batches were made, the first step left out where there were more."""
-    step_seconds_min: float
-    step_seconds_max: float
-    """Far apart where other programs were at work."""
-    loader_images_per_second: float
-    network_images_per_second: float
-    images_per_second: float
-    """Expected of a run: the slower of the steps with their waiting and of the loader alone."""
-    bottleneck: Literal["network", "data"]
-    steps_per_epoch: int
-    epochs: int
-    epoch_seconds: float
-    run_seconds: float
-    process_bytes: int | None
-    """Peak of the training process."""
-    workers_bytes: int | None
-    """What all workers had to themselves."""
-    device_bytes: int | None
-    """Peak on the accelerator."""
-
-
 def time_steps(config: PretrainConfig, images: Images) -> Timing:
-    """Train for some steps in another process and report; UserError where that fails."""
+    """Train for some steps in another process; raise a UserError if that fails."""
     # With all that a run imports, which is part of its memory.
     script = "import attmask.api; from attmask.audit.timing import main; main()"
     command = [sys.executable, "-c", script]
@@ -90,10 +58,10 @@ def time_steps(config: PretrainConfig, images: Images) -> Timing:
         raise UserError(said[-1])
     if process.returncode < 0:
         raise UserError(
-            f"the steps to be timed were killed by signal {-process.returncode}, perhaps for want "
-            f"of memory; use a smaller train.batch_size than {config.train.batch_size}"
+            f"the timed steps were killed by signal {-process.returncode}, perhaps because "
+            f"memory ran out; use a smaller train.batch_size than {config.train.batch_size}"
         )
-    raise RuntimeError(f"the steps to be timed failed: {said[-1]}")
+    raise RuntimeError(f"the timed steps failed: {said[-1]}")
 
 
 def main() -> None:
@@ -118,7 +86,7 @@ def main() -> None:
 
 
 def measure(trainer: Trainer) -> Timing:
-    """Time the loader alone, then steps with the loader at work."""
+    """Time the loader alone, then steps while the loader runs."""
     batches = _endless(trainer.loader)
     made, batch_seconds = _time_batches(batches, trainer.workers)
     steps, computed = _time_steps(batches, trainer)
@@ -180,7 +148,7 @@ def _endless(loader: Loader) -> Iterator[Batch]:
 
 
 def _time_batches(batches: Iterator[Batch], workers: int) -> tuple[int, float]:
-    """How many batches were timed, and the seconds of each once all workers are at work."""
+    """The number of timed batches, and the seconds per batch once all workers are busy."""
     for _ in range(max(1, workers)):
         next(batches)
     began, made = time.perf_counter(), 0
@@ -207,7 +175,7 @@ def _time_steps(batches: Iterator[Batch], trainer: Trainer) -> tuple[list[float]
 
 
 def _step_with_the_largest_masks(batch: Batch, trainer: Trainer) -> None:
-    """One more step, not timed: a run draws many ratios, and the largest needs the most memory."""
+    """Take one more step, untimed, with the largest mask ratio, which needs the most memory."""
     distiller = trainer.distiller
     drawn, largest = distiller.masker, distiller.masker.ratio[1]
     distiller.masker = dataclasses.replace(drawn, ratio=(largest, largest))

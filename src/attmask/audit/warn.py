@@ -1,8 +1,8 @@
-"""What in an audit a person should know before anything else."""
+"""The warnings of an audit."""
 
 from collections.abc import Iterator
 
-from attmask.audit.record import Audit
+from attmask.audit.audit import Audit
 from attmask.wording import agree, counted
 
 _FEW = 1000  # images
@@ -15,7 +15,7 @@ _MOST_MEMORY = 0.9  # share of the machine's
 
 
 def warnings_of(audit: Audit, *, unreadable_limit: float, memory: int | None) -> tuple[str, ...]:
-    """One sentence for each thing to know, the gravest first."""
+    """One sentence for each problem, the most serious first."""
     return (
         *_about_files(audit, unreadable_limit),
         *_about_copies(audit),
@@ -30,11 +30,11 @@ def _about_files(audit: Audit, limit: float) -> Iterator[str]:
     if count > max(1, limit * examined):  # as `Quarantine` has it: one is always allowed
         yield (
             f"{counted(count, 'image')} of {examined:,} cannot be read: above "
-            f"data.unreadable_limit={limit:g}, so a run would stop; mend or remove them"
+            f"data.unreadable_limit={limit:g}, so a run would stop; repair or remove them"
         )
     elif count:
         said = counted(count, "image")
-        yield f"{said} of {examined:,} cannot be read: others will take their place"
+        yield f"{said} of {examined:,} cannot be read: other images will replace them"
     if not audit.images.all_examined:
         yield (
             f"only {examined:,} of {audit.images.total:,} images were looked at, evenly spread: "

@@ -1,4 +1,4 @@
-"""Which pictures may be cut out of which others: a quick search that a closer look must confirm.
+"""A quick search for pictures that may be crops of others, which `align` must confirm.
 
 The lowest frequencies of a whole picture are compared with those of 16 windows of the others. Both
 are sorted into cells around some of the pictures, and only what shares a cell is compared, never
@@ -38,18 +38,18 @@ _BLOCK = 2048  # pictures that are described at once
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pairs in which `part`, mirrored or not, may be cut out of `whole` at about `window`."""
+    """Pairs in which `part`, perhaps flipped, may be a crop of `whole` at about `window`."""
 
     part: Int64[np.ndarray, " p"]
     whole: Int64[np.ndarray, " p"]
-    mirrored: Bool[np.ndarray, " p"]
+    flipped: Bool[np.ndarray, " p"]
     window: Int64[np.ndarray, " p"]
 
 
 def candidates(
     thumbnails: UInt8[np.ndarray, "n S S"], group: Int64[np.ndarray, " n"]
 ) -> Candidates:
-    """At most a few wholes for each picture, the most alike first, none of its own group."""
+    """At most a few originals for each picture, the most similar first, none of its own group."""
     upright = _halved(torch.from_numpy(thumbnails))
     queries = torch.cat([_describe(upright, WHOLE), _describe(upright.flip(2), WHOLE)])
     count = len(thumbnails)
@@ -74,7 +74,7 @@ def _alike(
     windows: Float32[Tensor, "n d"],
     centres: Float32[Tensor, "c d"],
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each cell: queries, pictures with a like window, and the cosines."""
+    """Yield for each cell: queries, pictures with a similar window, and their cosines."""
     if not len(windows):
         return
     few = min(_CELLS_OF_A_WINDOW, len(centres))
@@ -93,22 +93,22 @@ def _alike(
 
 
 def _best(found: np.ndarray, group: Int64[np.ndarray, " n"]) -> Candidates:
-    """Each pair once, in the window where it is most alike, and not too many of a picture."""
+    """Keep each pair once, in its most similar window, and at most a few per picture."""
     found = found[np.argsort(found[:, 3], kind="stable")]
     query, whole, window = found[:, :3].astype(np.int64).T
     count = len(group)
-    part, mirrored = query % max(count, 1), query >= count
+    part, flipped = query % max(count, 1), query >= count
     _, first = np.unique(part * count + whole, return_index=True)
     order = np.sort(first)
     order = order[group[part[order]] != group[whole[order]]]
     order = order[np.argsort(part[order], kind="stable")]
     rank = np.arange(len(order)) - np.searchsorted(part[order], part[order])
     order = order[rank < _IN_ALL]
-    return Candidates(part[order], whole[order], mirrored[order], window[order])
+    return Candidates(part[order], whole[order], flipped[order], window[order])
 
 
 def _halved(thumbnails: UInt8[Tensor, "n S S"]) -> UInt8[Tensor, "n s s"]:
-    """Small enough for the lowest frequencies, and quicker to describe."""
+    """Halve the thumbnails, which is enough for the lowest frequencies."""
     blocks = [
         functional.avg_pool2d(block[:, None].float(), 2)[:, 0].round().byte()
         for block in thumbnails.split(_BLOCK)
@@ -119,7 +119,7 @@ def _halved(thumbnails: UInt8[Tensor, "n S S"]) -> UInt8[Tensor, "n s s"]:
 def _describe(
     thumbnails: UInt8[Tensor, "n S S"], window: tuple[float, float, float, float]
 ) -> Float32[Tensor, "n d"]:
-    """The lowest frequencies in a window, as vectors of length 1; light and contrast fall out."""
+    """The lowest frequencies in a window as unit vectors, free of light and contrast."""
     left, right, top, bottom = window
     side = thumbnails.shape[1]
     frequencies = np.arange(_HIGHEST + 1)

@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Run the command and print its results."""
     from attmask.api import configure
-    from attmask.assign import describe
+    from attmask.overrides import describe
     from attmask.recipe import read_recipe
 
     for line in describe(configure(parsed.name, parsed.overrides)):

@@ -1,1 +1,1 @@
-"""Images to views: sources, decoding, crops and colours, batches; and embedded images."""
+"""From images to batches of views: sources, decoding, crops, colours; and generated images."""

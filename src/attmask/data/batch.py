@@ -1,4 +1,4 @@
-"""One batch: pictures opened, their views drawn, cut out and recoloured."""
+"""Make one batch: open pictures, draw their views, crop and recolour them."""
 
 import os
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.utils.data import Dataset, get_worker_info
 
 from attmask.data.colours import Look, recolour
+from attmask.data.config import DataConfig
 from attmask.data.cut import best_shrink, cut
 from attmask.data.decode import UnreadableImageError, open_picture, replacement
 from attmask.data.device import recolour_batch
 from attmask.data.draws import ViewParameters, draw
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.data.views import GLOBAL_VIEWS, Views, ViewsConfig
 from attmask.errors import UserError
 
@@ -24,7 +24,7 @@ _TRIES = 16
 
 @dataclass(frozen=True)
 class Batch:
-    """The views of some images, which images they show, and a line for each unreadable picture.
+    """The views of a batch, the indices of their images, and a line for each unreadable picture.
 
     A picture that cannot be read is replaced by another: `samples` names the one that is shown.
     `looks` are the colours that the device is still to make, view after view; () where the
@@ -37,7 +37,7 @@ class Batch:
     unreadable: tuple[str, ...] = ()
 
     def pin_memory(self) -> "Batch":
-        """The same batch in page-locked memory; the DataLoader calls this beside a GPU."""
+        """Copy the batch to page-locked memory; the DataLoader calls this if there is a GPU."""
         return Batch(self.views.pin_memory(), self.samples, self.looks, self.unreadable)
 
     def on(self, device: torch.device) -> Views:
@@ -61,7 +61,7 @@ def _recoloured(views: Tensor, looks: tuple[tuple[Look, ...], ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class Request:
-    """What a worker needs to know to make one batch."""
+    """The request for one batch, sent to a worker."""
 
     epoch: int
     samples: tuple[int, ...]
@@ -69,7 +69,7 @@ class Request:
 
 @dataclass(frozen=True)
 class BatchMaker(Dataset[Batch | UserError]):
-    """Makes one whole batch as requested, in a worker process or in this one."""
+    """Makes the requested batch, in a worker process or in this one."""
 
     source: Source
     data: DataConfig
@@ -111,7 +111,7 @@ class BatchMaker(Dataset[Batch | UserError]):
     def _cut(
         self, epoch: int, sample: int
     ) -> tuple[int, list[ViewParameters], list[np.ndarray], list[str]]:
-        """All crops of an image, or of what takes its place; its index; what was unreadable."""
+        """All crops of an image or of its replacement, its index, and the unreadable pictures."""
         faults: list[str] = []
         for attempt in range(_TRIES):
             index = sample
@@ -141,12 +141,12 @@ class BatchMaker(Dataset[Batch | UserError]):
             return index, views, [cut(pixels, picture.size_wh, view) for view in views], faults
         first = faults[0].replace("\t", ": ")
         raise UserError(
-            f"{len(faults)} images drawn one after the other could not be read, the first {first}; "
-            "mend the files, or replace them under the same names"
+            f"{len(faults)} images in a row could not be read, the first {first}; "
+            "repair the files, or replace them under the same names"
         )
 
     def _note(self, index: int) -> None:
-        """Leave word of what is read, in case this process dies of it."""
+        """Record which picture is read, so that an error can name it if this process dies."""
         worker = get_worker_info()
         if worker is not None:
             self.reading[worker.id, 0] = os.getpid()

@@ -90,7 +90,7 @@ def _turned_hues(turn: float) -> UInt8[np.ndarray, "256"]:
 
 
 def blur(pixels: Pixels, sigma: float) -> Pixels:
-    """Pillow's blur of this deviation in pixels; the edge goes on beyond the edge."""
+    """Pillow's blur of this std in pixels; the border is replicated."""
     taps = blur_taps(sigma)
     blurred = cv2.sepFilter2D(pixels, -1, taps, taps, borderType=cv2.BORDER_REPLICATE)
     return blurred.reshape(pixels.shape)

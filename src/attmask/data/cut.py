@@ -1,4 +1,4 @@
-"""Crops of a picture at the size of a view: decoded no larger than needed, cut, resized at once."""
+"""Cut crops out of a picture that is decoded no larger than needed, and resize them."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import UInt8
 
-from attmask.data.draws import Box, ViewParameters
+from attmask.data.draws import CropBox, ViewParameters
 
 
 def best_shrink(views: Iterable[ViewParameters], shrinks: Sequence[int]) -> int:
-    """The most a picture may shrink while it is decoded without a crop being enlarged for it."""
+    """The largest factor to shrink a picture by while decoding, such that no crop is enlarged."""
     room = min(min(_extent(view.box)) / view.size for view in views)
     return max(shrink for shrink in shrinks if shrink == 1 or shrink <= room)
 
@@ -21,7 +21,7 @@ def cut(
 ) -> UInt8[np.ndarray, "size size C"]:
     """One view's crop at the view's size, bicubic with antialiasing, as Pillow would resize it.
 
-    `full_size_wh` is what the box refers to; the pixels may be fewer.
+    The box refers to `full_size_wh`; the pixels may be fewer.
     """
     left, top, right, bottom = on_grid(view.box, full_size_wh, (pixels.shape[1], pixels.shape[0]))
     crop = torch.from_numpy(pixels[top:bottom, left:right]).permute(2, 0, 1)[None]
@@ -31,13 +31,13 @@ def cut(
     return np.ascontiguousarray(resized[0].permute(1, 2, 0).numpy())
 
 
-def _extent(box: Box) -> tuple[int, int]:
+def _extent(box: CropBox) -> tuple[int, int]:
     left, top, right, bottom = box
     return right - left, bottom - top
 
 
-def on_grid(box: Box, full_wh: tuple[int, int], here_wh: tuple[int, int]) -> Box:
-    """The box in the pixels that were decoded: the nearest whole ones, at least one a side."""
+def on_grid(box: CropBox, full_wh: tuple[int, int], here_wh: tuple[int, int]) -> CropBox:
+    """Scale the box to the decoded pixels: the nearest integers, at least one pixel per side."""
     if full_wh == here_wh:
         return box
     low, high = [], []

@@ -1,4 +1,4 @@
-"""From a stored picture to pixels, or an error that names the picture."""
+"""Decode a stored picture to pixels, or raise an error that names the picture."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
 
+from attmask.data.config import DataConfig
 from attmask.data.pictures.depth import UnfitError
 from attmask.data.pictures.picture import Picture, Target, picture_of
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
+from attmask.data.subset import evenly_spaced
 from attmask.errors import UserError
 from attmask.randomness import uniform
 
@@ -20,7 +21,7 @@ _TRIES = 16
 
 
 class UnreadableImageError(UserError):
-    """A picture that could not be read: where it lies, and why in a few words."""
+    """A picture that cannot be read: its path and the reason."""
 
     def __init__(self, place: str, reason: str) -> None:
         self.place, self.reason = one_line(place), one_line(reason)
@@ -36,7 +37,7 @@ class UnreadableImageError(UserError):
 
 
 def open_picture(source: Source, index: int, config: DataConfig) -> Picture:
-    """Read a picture and its header; every fault, now or in decoding, names the picture."""
+    """Read a picture and its header; every error, now or in decoding, names the picture."""
     place = source.place(index)
     target = Target(config.channels, config.bits, config.max_megapixels)
     with _named(place):
@@ -47,8 +48,7 @@ def open_picture(source: Source, index: int, config: DataConfig) -> Picture:
 def decode_picture(
     raw: bytes | np.ndarray | Image.Image, place: str, config: DataConfig
 ) -> UInt8[np.ndarray, "H W C"]:
-    """All pixels of one picture that lies in no source, the same as `decode` gives; `place` is
-    what an error calls it."""
+    """All pixels of a picture without a source, the same as from `decode`; errors name `place`."""
     target = Target(config.channels, config.bits, config.max_megapixels)
     with _named(place):
         return picture_of(raw, target).pixels()
@@ -60,12 +60,12 @@ def decode(source: Source, index: int, config: DataConfig) -> UInt8[np.ndarray, 
 
 
 def check_readable(source: Source, config: DataConfig) -> None:
-    """Refuse a source of which none of up to 16 images, evenly spaced, can be read."""
+    """Raise an error if none of up to 16 evenly spaced images can be read."""
     count = min(_TRIES, len(source))
     faults = []
-    for probe in range(count):
+    for probe in evenly_spaced(len(source), count).tolist():
         try:
-            decode(source, probe * len(source) // count, config)
+            decode(source, probe, config)
             return
         except UnreadableImageError as fault:
             faults.append(fault)
@@ -119,5 +119,5 @@ def _reason(fault: Exception) -> str:
 
 
 def one_line(text: str) -> str:
-    """Line breaks and other characters that do not print are written as escapes."""
+    """Escape line breaks and other characters that do not print."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

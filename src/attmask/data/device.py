@@ -1,6 +1,6 @@
-"""New colours for a whole batch on its device: the steps of `colours`, for each image its own.
+"""Colour augmentation of a batch on its device: the steps of `colours`, with values per image.
 
-For people with a GPU: workers then only decode and cut. Values are cut off or rounded where the
+Workers then only decode and crop. Values are truncated or rounded where the
 8-bit steps of `colours` do it, so that both ways agree within rounding.
 """
 
@@ -42,7 +42,7 @@ def recolour_batch(
 def _change_(
     levels: Levels, strengths: Mapping[int, float], step: Callable[[Levels, Strength], Levels]
 ) -> None:
-    """One step for the images that take it; which ones is known on the host, so nothing waits."""
+    """Apply one step to the images that take it, which the host knows, so nothing waits."""
     if strengths:
         images = _on(levels, torch.tensor(list(strengths)))
         strength = _on(levels, torch.tensor(list(strengths.values()), dtype=torch.float32))
@@ -50,7 +50,7 @@ def _change_(
 
 
 def _blur_(levels: Levels, sigmas: Mapping[int, float]) -> None:
-    """The blur of its own width for each image that takes one, rows and then columns."""
+    """Blur each image with its own std, along rows and then columns."""
     if not sigmas:
         return
     kernels = [blur_taps(sigma) for sigma in sigmas.values()]

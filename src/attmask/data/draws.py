@@ -14,7 +14,7 @@ import numpy as np
 from attmask.data.colours import Jitter, Look
 from attmask.data.views import GLOBAL_VIEWS, ViewsConfig
 
-Box = tuple[int, int, int, int]  # left, top, right, bottom
+CropBox = tuple[int, int, int, int]  # left, top, right, bottom
 
 _CROP_ATTEMPTS = 10
 _ORDERS = tuple(itertools.permutations(range(4)))
@@ -23,10 +23,10 @@ _DRAWS = 4 * _CROP_ATTEMPTS + 11
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """What is cut out of the image, in the image's own pixels, and how it then looks."""
+    """The crop box of a view, in pixels of the image, and its colour augmentation."""
 
     size: int
-    box: Box
+    box: CropBox
     flip: bool
     look: Look
 
@@ -74,7 +74,7 @@ def _draw_box(
     scale: tuple[float, float],
     aspect: tuple[float, float],
     numbers: Sequence[float],
-) -> Box:
+) -> CropBox:
     """The rule of torchvision's RandomResizedCrop: ten attempts, then the middle of the image."""
     width, height = image_size_wh
     for attempt in range(_CROP_ATTEMPTS):

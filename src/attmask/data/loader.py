@@ -1,4 +1,4 @@
-"""Batches of views in a fixed order, whatever the number of workers and ranks, from any step on."""
+"""Batches of views in an order that does not depend on the number of workers and ranks."""
 
 import atexit
 import time
@@ -13,19 +13,19 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from attmask.data.batch import Batch, BatchMaker, Request
+from attmask.data.config import DataConfig
 from attmask.data.order import sequential, shuffled
 from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.data.views import ViewsConfig
-from attmask.data.workers import Feed, share, start_worker
+from attmask.data.workers import Feed, start_worker, to_shared_memory
 from attmask.errors import UserError
 from attmask.wording import agree, counted
 
 
 @dataclass
 class _Requests(Sampler[Request]):
-    """Requests without end, epoch after epoch, so that workers are never idle between epochs.
+    """Endless requests, epoch after epoch, so that workers are never idle between epochs.
 
     It must not refer to its loader: in a circle of references Python would close the queues to
     the workers before it tells them to end.
@@ -39,7 +39,7 @@ class _Requests(Sampler[Request]):
     start: tuple[int, int] = (0, 0)
 
     def batches(self, epoch: int) -> Int64[Tensor, "steps share"]:
-        """Which images this rank shows in each step of an epoch."""
+        """The images of this rank in each step of an epoch."""
         size, seed = self.batch_size, self.seed
         if self.order == "sequential":
             whole = sequential(self.source, batch_size=size, seed=seed, epoch=epoch)
@@ -56,10 +56,10 @@ class _Requests(Sampler[Request]):
 
 
 class Loader:
-    """Cuts the images of a source into batches of views, epoch after epoch.
+    """Loads batches of views of a source, epoch after epoch.
 
     `batch_size` counts the images of all ranks together; each rank makes its own contiguous share
-    of every batch. `waited_seconds` adds up how long the caller stood waiting for batches.
+    of every batch. `waited_seconds` is the time that the caller has waited for batches.
     """
 
     def __init__(
@@ -126,11 +126,11 @@ class Loader:
             feed.close()
 
     def order(self, epoch: int) -> Int64[Tensor, "steps share"]:
-        """Which images this rank shows in each step of an epoch."""
+        """The images of this rank in each step of an epoch."""
         return self._requests.batches(epoch)
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from `start_step` on; what is before is not read.
+        """The batches of an epoch from `start_step` on; earlier ones are not read.
 
         One epoch is read at a time. Where the last one was read to its end, the batches of the
         next are being made already.
@@ -148,7 +148,7 @@ class Loader:
             yield made
 
     def _take(self, at: tuple[int, int]) -> Batch:
-        """The batch of an epoch and a step; any but the next one begins anew there."""
+        """The batch of an epoch and a step; any but the next one restarts the workers there."""
         try:
             if self._feed is None or at != self._next:
                 self._requests.start = at
@@ -168,7 +168,7 @@ class Loader:
         return made
 
     def _read_by(self, process: int) -> str | None:
-        """The picture that a worker process has begun to read last."""
+        """The picture that a worker process read last."""
         read = [int(index) for pid, index in self._reading.tolist() if pid == process]
         return self._source.place(read[0]) if read else None
 
@@ -178,14 +178,14 @@ _OPEN: WeakSet[Loader] = WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Workers pass over the signal by which Python would end them, and it would wait for ever."""
+    """End the workers at exit: they ignore SIGTERM, so Python would wait for them for ever."""
     for loader in _OPEN:
         loader.close()
 
 
 def _in_shared_memory(made: Any) -> Batch | UserError:
-    """What a worker made, as it is, where the main process can read it."""
+    """Move what a worker made to shared memory."""
     if not isinstance(made, Batch):
         assert isinstance(made, UserError)
         return made
-    return share([made.views.globals, made.views.locals, made.samples]) or made
+    return to_shared_memory([made.views.globals, made.views.locals, made.samples]) or made

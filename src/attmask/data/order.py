@@ -1,4 +1,4 @@
-"""In which order an epoch shows the images: drawn by counters, so that any rank can tell it."""
+"""The order of images in an epoch, drawn from counters, so that every rank computes the same."""
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ WINDOW = 256  # images of a lane that are shuffled among themselves
 def shuffled(
     images: int, *, batch_size: int, seed: int, epoch: int
 ) -> Int64[Tensor, "steps {batch_size}"]:
-    """All images in a new order; what fills no batch is left out, others each epoch."""
+    """All images in random order; those that do not fill a batch are dropped, others each epoch."""
     numbers = uniform("order of images", seed, epoch, np.arange(images))
     steps = images // batch_size
     order = torch.from_numpy(numbers.argsort(kind="stable"))

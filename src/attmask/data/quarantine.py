@@ -1,4 +1,4 @@
-"""The pictures of a run that could not be read: listed once each, and no more than a few."""
+"""The list of unreadable pictures of a run, which stops the run if there are too many."""
 
 import logging
 import os
@@ -18,8 +18,8 @@ _NAMED = 3
 class Quarantine:
     """The list of unreadable pictures, in the folder of a run where there is one.
 
-    Only the main process has one; a resumed run goes on with the list it finds. Where that list
-    stopped the run, its pictures are taken for mended until they are met again. One unreadable
+    Only the main process has one; a resumed run continues the list it finds. Where that list
+    stopped the run, its pictures count as repaired until they are met again. One unreadable
     picture is always allowed, however few there are.
     """
 
@@ -29,34 +29,34 @@ class Quarantine:
         self._limit = limit
         # In the order in which they were met, so that the first ones can be named.
         self._reasons: dict[str, str] = dict(_read(self.file)) if self.file else {}
-        self._mended: set[str] = set()
+        self._repaired: set[str] = set()
         if self._too_many:
-            self._mended = set(self._reasons)
+            self._repaired = set(self._reasons)
 
     @property
     def count(self) -> int:
         """Unreadable pictures met so far, also before the run was resumed."""
-        return len(self._reasons) - len(self._mended)
+        return len(self._reasons) - len(self._repaired)
 
     @property
     def _too_many(self) -> bool:
         return self.count > max(1.0, self._limit * self._images)
 
     def add(self, lines: Sequence[str]) -> None:
-        """Note pictures, each a line of place, tab, reason; too many of them stop the run."""
+        """Add pictures, each a line of path, tab, reason; raise an error if there are too many."""
         new: dict[str, str] = {}
         again: set[str] = set()
         for line in lines:
             place, _, reason = line.partition("\t")
             # Whole paths: a run may be resumed from elsewhere, with its images called otherwise.
             place = str(Path(place).absolute())
-            if place in self._mended:
+            if place in self._repaired:
                 again.add(place)
             elif place not in self._reasons:
                 new.setdefault(place, reason)
         if not new and not again:
             return
-        self._mended -= again
+        self._repaired -= again
         if self.file is not None and new:
             _append(self.file, new)
         for place, reason in new.items():
@@ -67,19 +67,21 @@ class Quarantine:
     def _warn(self, place: str, reason: str) -> None:
         """Of the first ten each one, then the 100th, the 1000th, ..."""
         if self.count <= _WARNED_SINGLY:
-            log.warning("cannot read %s: %s; another image takes its place", place, reason)
+            log.warning("cannot read %s: %s; another image replaces it", place, reason)
         elif self.count in _TENFOLD:
             log.warning("%d images cannot be read so far; the list is %s", self.count, self._list())
 
     def _stop_if_too_many(self) -> None:
         if not self._too_many:
             return
-        named = ", ".join([place for place in self._reasons if place not in self._mended][:_NAMED])
+        named = ", ".join(
+            [place for place in self._reasons if place not in self._repaired][:_NAMED]
+        )
         raise UserError(
             f"{self.count} of {self._images} images ({self.count / self._images:.1%}) cannot be "
             f"read, more than data.unreadable_limit={self._limit:g}: {named}"
-            f"{', ...' if self.count > _NAMED else ''}; the list is {self._list()}; mend them "
-            f"or raise data.unreadable_limit to go on, or remove them and choose another --out"
+            f"{', ...' if self.count > _NAMED else ''}; the list is {self._list()}; repair them "
+            "or raise data.unreadable_limit to resume, or remove them and choose another --out"
         )
 
     def _list(self) -> str:
@@ -87,7 +89,7 @@ class Quarantine:
 
 
 def _read(file: Path) -> list[tuple[str, str]]:
-    """The pictures in a list; a last line that a crash cut off is taken away."""
+    """Read a list of pictures; a last line that a crash cut off is removed."""
     try:
         data = file.read_bytes()
         whole = data[: data.rfind(b"\n") + 1]

@@ -1,20 +1,12 @@
-"""Images in a fixed order, wherever they are read from, and the class of each where it is known."""
+"""Images in a fixed order, from any store, with their classes if known."""
 
-import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
-
-from attmask.data.pictures.endings import describe_skipped
-from attmask.data.stores.index import Index
-from attmask.errors import UserError
-from attmask.wording import counted
-
-log = logging.getLogger(__name__)
 
 Raw: TypeAlias = bytes | np.ndarray
 """A picture as it is stored: an encoded file, or pixels (H W or H W C, of any number type)."""
@@ -31,12 +23,21 @@ class Store(Protocol):
         ...
 
     def read(self, row: int) -> Raw:
-        """The stored picture; may raise OSError, anything else is a fault of ours."""
+        """The stored picture; may raise OSError."""
         ...
 
     @property
     def shards(self) -> Sequence[int]:
         """The rows where a shard begins, 0 the first; empty where pictures are single files."""
+        ...
+
+
+@runtime_checkable
+class StoreOfFiles(Protocol):
+    """A store that knows the files its pictures are in."""
+
+    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+        """The files that hold these pictures and perhaps others, in a fixed order."""
         ...
 
 
@@ -58,11 +59,11 @@ class Source:
         return len(self.rows)
 
     def name(self, index: int) -> str:
-        """What the store calls image `index`."""
+        """The name of image `index` in its store."""
         return self.store.name(int(self.rows[index]))
 
     def place(self, index: int) -> str:
-        """Where image `index` lies, for people."""
+        """The path of image `index`, for messages."""
         return str(self.root / self.name(index))
 
     def read(self, index: int) -> Raw:
@@ -76,124 +77,13 @@ class Source:
         return replace(self, rows=np.asarray(self.rows[kept]), labels=labels)
 
     def with_own_classes(self) -> "Source":
-        """The same images, with those classes alone that have an image among them."""
+        """The same images, without classes that have no image."""
         if self.labels is None:
             return self
         used, labels = np.unique(self.labels, return_inverse=True)
         return replace(self, labels=labels, classes=tuple(self.classes[label] for label in used))
 
-    def first_per_class(self, count: int) -> "Source":
-        """The first `count` images of each class in file order (all, where a class has fewer)."""
-        if self.labels is None:
-            raise UserError(
-                f"the first {count} images of each class were asked for, but the images in "
-                f"{self.root} have no labels; leave per_class out or use one sub-folder a class"
-            )
-        if count < 1:
-            raise UserError(f"per_class is {count}; it must be at least 1")
-        return self.subset(np.flatnonzero(place_in_class(self.labels) < count))
-
-    def first_percent(self, percent: float) -> "Source":
-        """The first `percent` of each class in file order, at least one; of all without labels."""
-        if not 0 < percent <= 100:
-            raise UserError(f"percent is {percent}; it must be above 0 and at most 100")
-        labels = np.zeros(len(self), dtype=np.int64) if self.labels is None else self.labels
-        kept = np.maximum(1, np.rint(np.bincount(labels) * (percent / 100)))
-        return self.subset(np.flatnonzero(place_in_class(labels) < kept[labels]))
-
-    def split_holdout(self, fraction: float) -> tuple["Source", "Source"]:
-        """Split into (bank, queries): about `fraction` of each class, evenly spaced, are queries.
-
-        A class with two images or more gives at least one to each side; a single image is bank.
-        """
-        if not 0 < fraction < 1:
-            raise UserError(f"a holdout of {fraction} is impossible; use a share between 0 and 1")
-        labels = np.zeros(len(self), dtype=np.int64) if self.labels is None else self.labels
-        asked = np.zeros(len(self), dtype=bool)
-        members = np.argsort(labels, kind="stable")
-        for ours in np.split(members, np.cumsum(np.bincount(labels))[:-1]):
-            count = min(max(1, round(len(ours) * fraction)), len(ours) - 1)
-            # The middle of each of `count` equal stretches, so that files of one day, one camera
-            # or one film, which lie together, are on both sides.
-            asked[[ours[(2 * j + 1) * len(ours) // (2 * count)] for j in range(count)]] = True
-        return self.subset(np.flatnonzero(~asked)), self.subset(np.flatnonzero(asked))
-
-
-@dataclass(frozen=True, eq=False)
-class Images:
-    """A data set: images to train on and, if there are any, images that are held out."""
-
-    train: Source
-    val: Source | None = None
-    test: Source | None = None
-    found: Index | None = field(default=None, repr=False)
-    """What a scan found just now; none where nothing was scanned."""
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """How many files were passed over because of their ending, by ending."""
-
-    @classmethod
-    def of(cls, splits: Mapping[str, Source]) -> "Images":
-        """The data set of these splits: train, and perhaps val and test."""
-        return cls(splits["train"], splits.get("val"), splits.get("test"))
-
-    @property
-    def splits(self) -> Mapping[str, Source]:
-        """The splits that there are, by name."""
-        named = {"train": self.train, "val": self.val, "test": self.test}
-        return {name: source for name, source in named.items() if source is not None}
-
-    @property
-    def held_out(self) -> Source | None:
-        """The images to evaluate on: val, or else test, or none."""
-        name = self.split_to_test("auto")
-        return None if name is None else self.splits[name]
-
-    def split_to_test(self, wanted: str) -> str | None:
-        """The name of the split to evaluate on: `auto` is val, or else test, or none."""
-        if wanted == "auto":
-            return next((name for name in self.splits if name != "train"), None)
-        if wanted not in self.splits:
-            raise UserError(
-                f"there is no split {wanted} in {self.train.root}, only "
-                f"{', '.join(self.splits)}; choose one of these"
-            )
-        return wanted
-
-    def left_out(self) -> list[str]:
-        """What is there but not trained on, a line each: other splits, and files of other kinds."""
-        held_out = [
-            f"{name}: {counted(len(source), 'image')}"
-            for name, source in self.splits.items()
-            if name != "train"
-        ]
-        lines = []
-        if held_out:
-            alone = len(held_out) == 1 and held_out[0].endswith(" image")
-            lines.append(f"{' and '.join(held_out)} {'is' if alone else 'are'} held out")
-        if self.skipped:
-            lines.append(describe_skipped(self.skipped))
-        return lines
-
-    def keep_index(self, folder: Path) -> None:
-        """Save what the scan found, if it was a scan, so that the next start need not scan."""
-        if self.found is None or not self.found.can_be_trusted:
-            return
-        try:
-            self.found.save(folder)
-        except OSError as fault:  # a start that scans again is no reason to stop this run
-            log.warning("cannot keep the index in %s: %s", folder, fault.strerror or fault)
-
 
 def everything(root: Path, store: Store) -> Source:
     """All pictures of a store, in its order, without labels."""
     return Source(root, store, np.arange(len(store), dtype=np.int64))
-
-
-def place_in_class(labels: Int64[np.ndarray, " M"]) -> Int64[np.ndarray, " M"]:
-    """How many images of the same class come before each."""
-    members = np.argsort(labels, kind="stable")
-    sizes = np.bincount(labels)
-    begins = np.cumsum(sizes) - sizes
-    places = np.empty(len(labels), dtype=np.int64)
-    places[members] = np.arange(len(labels)) - np.repeat(begins, sizes)
-    return places

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, UInt8
 from PIL import Image
 
+from attmask import atomic
 from attmask.data.scenes import shapes, textures
 from attmask.data.scenes.backdrop import backdrop
 from attmask.errors import UserError
@@ -255,10 +256,8 @@ def write_folder(root: Path, *, train: int, val: int, size: int, seed: int) -> N
             Image.fromarray(drawn.image).save(path, compress_level=1)
             mask = Image.fromarray(drawn.mask.astype(np.uint8) * 255)
             mask.save(masks[path], compress_level=1)
-        # Last, and by renaming: a folder with a manifest is a complete folder.
-        unfinished = manifest.with_suffix(".partial")
-        unfinished.write_text(json.dumps(settings, indent=2) + "\n")
-        unfinished.replace(manifest)
+        # Last and atomically: a folder with a manifest is a complete folder.
+        atomic.write(manifest, json.dumps(settings, indent=2) + "\n")
     except OSError as error:
         raise UserError(
             f"cannot write scenes to {root}: {error.strerror}; free space or choose another folder"
@@ -266,7 +265,7 @@ def write_folder(root: Path, *, train: int, val: int, size: int, seed: int) -> N
 
 
 def _check_same(manifest: Path, settings: dict[str, int]) -> None:
-    """Refuse a folder that was written with other settings."""
+    """Raise an error if the folder was written with other settings."""
     try:
         found = json.loads(manifest.read_text())
     except ValueError as error:
@@ -279,7 +278,7 @@ def _check_same(manifest: Path, settings: dict[str, int]) -> None:
 
 
 def _check_nothing_else(root: Path, expected: set[Path]) -> None:
-    """Refuse a folder with files that are not leftovers of this very data set."""
+    """Raise an error if the folder holds files of anything else."""
     for split in ("train", "val", "masks"):
         for path in sorted((root / split).rglob("*")):
             if path.is_file() and path not in expected:

@@ -23,11 +23,13 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class ViewsConfig(Config):
-    """How many views an image gets, how large they are and how they are changed."""
+    """Number, size and augmentation of the views of an image."""
 
     global_size: int = setting(224, "side of the two global crops, in pixels", paper="224", ge=1)
     local_size: int = setting(96, "side of the local crops, in pixels", paper="96", ge=1)
-    local_crops: int = setting(10, "local crops an image", paper="10; 6 on 20 % of ImageNet", ge=0)
+    local_crops: int = setting(
+        10, "number of local crops per image", paper="10; 6 on 20 % of ImageNet", ge=0
+    )
     split_scale: float = setting(
         0.25,
         "s: global crops cover (s, 1) of the image's area, local crops (local_scale_min, s)",
@@ -36,34 +38,34 @@ class ViewsConfig(Config):
         le=1,
     )
     local_scale_min: float = setting(
-        0.05, "least share of the image's area in a local crop", paper="0.05", gt=0, le=1
+        0.05, "smallest fraction of the image's area in a local crop", paper="0.05", gt=0, le=1
     )
     aspect: tuple[float, float] = setting(
-        (3 / 4, 4 / 3), "least and greatest width / height of a crop", paper="3/4, 4/3"
+        (3 / 4, 4 / 3), "smallest and largest width / height of a crop", paper="3/4, 4/3"
     )
-    flip_probability: Probability = setting(0.5, "share of mirrored views", paper="0.5")
-    jitter_probability: Probability = setting(0.8, "share of views with new colours", paper="0.8")
-    brightness: float = setting(0.4, "greatest relative change of brightness", paper="0.4", ge=0)
-    contrast: float = setting(0.4, "greatest relative change of contrast", paper="0.4", ge=0)
-    saturation: float = setting(0.2, "greatest relative change of saturation", paper="0.2", ge=0)
+    flip_probability: Probability = setting(0.5, "probability of a horizontal flip", paper="0.5")
+    jitter_probability: Probability = setting(0.8, "probability of colour jitter", paper="0.8")
+    brightness: float = setting(0.4, "largest relative change of brightness", paper="0.4", ge=0)
+    contrast: float = setting(0.4, "largest relative change of contrast", paper="0.4", ge=0)
+    saturation: float = setting(0.2, "largest relative change of saturation", paper="0.2", ge=0)
     hue: float = setting(
-        0.1, "greatest turn of the hue, as a share of the circle", paper="0.1", ge=0, le=0.5
+        0.1, "largest rotation of the hue, as a fraction of the circle", paper="0.1", ge=0, le=0.5
     )
-    grey_probability: Probability = setting(0.2, "share of views turned grey", paper="0.2")
+    grey_probability: Probability = setting(0.2, "probability of conversion to grey", paper="0.2")
     blur_probabilities: tuple[Probability, Probability, Probability] = setting(
         (1.0, 0.1, 0.5),
-        "share of blurred views: first global, second global, local",
+        "probability of blur: first global crop, second global crop, local crops",
         paper="1, 0.1, 0.5",
     )
     blur_sigma: tuple[float, float] = setting(
-        (0.1, 2.0), "least and greatest deviation of the blur, in pixels", paper="0.1, 2"
+        (0.1, 2.0), "smallest and largest std of the blur, in pixels", paper="0.1, 2"
     )
     solarise_probability: Probability = setting(
-        0.2, "share of second global views whose bright half is inverted", paper="0.2"
+        0.2, "probability of solarisation of the second global crop", paper="0.2"
     )
     colours_on: Literal["workers", "device"] = setting(
         "workers",
-        "where colours, blur and solarisation are made; device spares the CPU beside a GPU",
+        "where colours are augmented: by the workers, or on the device (relieves the CPU)",
     )
 
     @model_validator(mode="after")
@@ -81,7 +83,7 @@ class ViewsConfig(Config):
 
     @property
     def count(self) -> int:
-        """Views an image gets, global and local."""
+        """The number of views per image, global and local."""
         return GLOBAL_VIEWS + self.local_crops
 
     @property
@@ -94,8 +96,8 @@ class ViewsConfig(Config):
 class Views:
     """The views of a batch: bytes as they are cut, floats once they are normalised.
 
-    `first_image` is the place of the first image in the whole batch of a step: masks and drop path
-    are drawn for each image by its place, so that a part of a batch sees what the batch would.
+    `first_image` is the position of the first image in the batch of a step: masks and drop path
+    are drawn by position, so that a micro-batch gets the same draws as the full batch.
     """
 
     globals: UInt8[Tensor, "2 B C size size"] | Float[Tensor, "2 B C size size"]
@@ -104,7 +106,7 @@ class Views:
 
     @property
     def images(self) -> Int64[np.ndarray, " B"]:
-        """The places of the images in the whole batch."""
+        """The positions of the images in the batch of the step."""
         return np.arange(self.first_image, self.first_image + self.globals.shape[1])
 
     def to(self, device: torch.device | str) -> "Views":
@@ -118,13 +120,13 @@ class Views:
         return self._of(self.globals.pin_memory(), self.locals.pin_memory())
 
     def normalise(self, mean: Sequence[float], std: Sequence[float]) -> "Views":
-        """Bytes to floats of about zero mean and unit deviation: (x / 255 - mean) / std."""
+        """Bytes to floats of about zero mean and unit std: (x / 255 - mean) / std."""
         assert self.globals.dtype == torch.uint8, "these views are normalised already"
         device = self.globals.device
         shape = (-1, 1, 1)
-        deviation = torch.tensor(std, device=device).view(shape)
-        scale = 1 / (255 * deviation)
-        shift = -torch.tensor(mean, device=device).view(shape) / deviation
+        divisor = torch.tensor(std, device=device).view(shape)
+        scale = 1 / (255 * divisor)
+        shift = -torch.tensor(mean, device=device).view(shape) / divisor
         # Not `addcmul` of bytes and floats, which is ten times as slow on a CPU.
         return self._of(
             self.globals.float().mul_(scale).add_(shift),

@@ -1,4 +1,4 @@
-"""Worker processes that read data: how they start, and how the death of one becomes one line."""
+"""Worker processes that read data: their start, and a one-line error when one dies."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ _handler_before: Any = None
 
 
 class WorkerDiedError(Exception):
-    """A worker process ended although nobody asked it to."""
+    """A worker process died."""
 
     def __init__(self, pid: int | None, exitcode: int) -> None:
         super().__init__(f"worker {pid} ended with {exitcode}")
@@ -37,7 +37,7 @@ class WorkerDiedError(Exception):
 
 
 class Feed(Generic[Made]):
-    """What a DataLoader makes, in which the death of a worker raises in `take` and nowhere else.
+    """Iterates over a DataLoader such that the death of a worker raises in `take` and nowhere else.
 
     PyTorch has a handler of SIGCHLD that raises wherever the main thread is: in the middle of an
     optimiser step, or while a checkpoint is written. Here a death is noticed when the next batch
@@ -60,7 +60,7 @@ class Feed(Generic[Made]):
         self._quiet = False
 
     def restart(self) -> None:
-        """Begin the iteration, or begin it anew with the same workers."""
+        """Start the iteration, or start it again with the same workers."""
         assert self._loader is not None, "a feed that was closed cannot be used again"
         loader, count = self._loader, self._loader.num_workers
         if count and not self._quiet:
@@ -77,7 +77,7 @@ class Feed(Generic[Made]):
                 _install()  # a DataLoader's first iteration sets PyTorch's handler
 
     def take(self) -> Made:
-        """The next thing made; StopIteration at the end."""
+        """The next item; StopIteration at the end."""
         running = self._running
         assert running is not None, "a feed is started before it is read"
         return self._watched(lambda: next(running))
@@ -128,7 +128,7 @@ class Feed(Generic[Made]):
             time.sleep(0.01)
 
     def _explained(self, died: WorkerDiedError) -> UserError:
-        """What ended the worker, what it was reading, and what to do."""
+        """The error of a dead worker: the signal, the picture it was reading, and what to do."""
         number, place = -died.exitcode, None if died.pid is None else self._place(died.pid)
         how = "ended" if number <= 0 else f"was ended by signal {signal.strsignal(number)}"
         told = f"a worker process {how}{f' while it read {place}' if place else ''}"
@@ -138,7 +138,7 @@ class Feed(Generic[Made]):
             again = "; if it ends at this picture again, take the picture out" if place else ""
             return UserError(f"{told}; the machine most likely ran out of memory: {fewer}{again}")
         if place:
-            return UserError(f"{told}; take this picture out, or {fewer} if memory ran out")
+            return UserError(f"{told}; remove this picture, or {fewer} if memory ran out")
         return UserError(f"{told}; if memory ran out, {fewer}")
 
 
@@ -163,7 +163,7 @@ if hasattr(os, "register_at_fork"):
 def start_worker(_: int) -> None:
     """One thread a worker; signals to stop are for the main process, which ends its workers itself.
 
-    Batch systems send SIGTERM to every process of a job. The first one is passed over, so that
+    Batch systems send SIGTERM to every process of a job. The first one is ignored, so that
     the main process can finish its step and save; another ends the worker.
     """
     torch.set_num_threads(1)
@@ -172,11 +172,11 @@ def start_worker(_: int) -> None:
     signal.signal(signal.SIGTERM, _pass_over_once)
 
 
-def share(tensors: Sequence[Tensor]) -> UserError | None:
+def to_shared_memory(tensors: Sequence[Tensor]) -> UserError | None:
     """Move a worker's tensors to shared memory; an error where there is no room for them.
 
     The thread that sends them would do it otherwise, and on a full /dev/shm it loses the batch
-    without a word: the main process would wait for ever.
+    silently, and the main process would wait for ever.
     """
     if get_worker_info() is None:
         return None
@@ -206,7 +206,7 @@ def _first_death(workers: Sequence[BaseProcess], *, quiet: bool = False) -> Work
 
 @contextmanager
 def _waiting(workers: Sequence[BaseProcess]) -> Iterator[None]:
-    """Inside, the death of one of these workers raises at once, also out of a blocked read."""
+    """Within this context the death of a worker raises at once, also during a blocked read."""
     global _waited_for
     in_main = threading.current_thread() is threading.main_thread()
     try:
@@ -246,7 +246,7 @@ def _install() -> None:
 
 
 def _give_back() -> None:
-    """After the last feed, the handler from before is back."""
+    """Restore the previous handler after the last feed."""
     global _feeds
     _feeds -= 1
     in_main = threading.current_thread() is threading.main_thread()

@@ -6,7 +6,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from attmask.assign import SettingLine, assigned, describe, unknown, with_values
 from attmask.errors import UserError
 from attmask.evaluation.datasets.backgrounds import Backgrounds
 from attmask.evaluation.datasets.galleries import CUB, SOP, Cars, Folder, InShop
@@ -26,6 +25,7 @@ from attmask.evaluation.protocols.occlusion import Occlusion
 from attmask.evaluation.protocols.recall import Recall
 from attmask.evaluation.protocols.retrieval import MULTI_SCALE, Retrieval
 from attmask.evaluation.task import Task
+from attmask.overrides import SettingLine, assigned, describe, unknown, with_values
 from attmask.settings import Config
 
 TASKS: tuple[Task[Any], ...] = (

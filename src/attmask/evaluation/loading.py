@@ -15,12 +15,12 @@ from torch import Tensor
 from attmask import checkpoint
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, from_yaml
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.model import FrozenModel, Prototypes
 from attmask.models.backbone import build_backbone
 from attmask.models.heads import Head
-from attmask.models.interop import import_backbone, pixels_of
+from attmask.models.interop import import_backbone, input_format
 from attmask.models.positions import Resize
 from attmask.networks import build_distiller
 
@@ -160,9 +160,9 @@ def _which(text: str) -> tuple[Path, Which]:
 
 
 def _saved(path: Path, folder: Path, run: Path) -> Checkpoint:
-    found = (
-        checkpoint.load_newest(run / "checkpoints") if run == folder else checkpoint.load(folder)
-    )
+    if run != folder:
+        return checkpoint.load(folder, only=["weights"])
+    found = checkpoint.load_newest(run / "checkpoints", only=["weights"])
     if found is None:
         raise UserError(f"{path} has no checkpoint yet; start its training again to make one")
     return found
@@ -207,7 +207,7 @@ def _imported(place: str, options: _Options | None, shown: str) -> FrozenModel:
     options = options or _Options()
     backbone = import_backbone(name, heads=options.heads, positions=options.positions)
     backbone = backbone.eval().requires_grad_(False)
-    pixels = pixels_of(backbone)
+    pixels = input_format(backbone)
     known = {"mean": pixels.mean, "std": pixels.std} if pixels.mean and pixels.std else {}
     data = DataConfig.model_validate({"channels": backbone.channels, **known})
     kind = "file" if Path(name).is_file() else "timm"

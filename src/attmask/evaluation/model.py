@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
 from attmask.models.backbone import Backbone
 from attmask.models.heads import Head
 

@@ -8,9 +8,10 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from attmask.data.source import Images, Source
-from attmask.data.sources import DataConfig
-from attmask.data.subset import spread_evenly
+from attmask.data.config import DataConfig
+from attmask.data.images import Images
+from attmask.data.source import Source
+from attmask.data.subset import first_per_class, first_percent, split_holdout, spread_evenly
 from attmask.evaluation.features.crops import CenterCrop, Crop, RandomResizedCrop
 from attmask.evaluation.features.forward import Autocast, Count, Features, collect, forward
 from attmask.evaluation.features.images import CachedCrops, ImageReader
@@ -170,9 +171,9 @@ def _some(source: Source, most: int) -> list[int]:
 def _trained_on(train: Source, data: DataConfig) -> Source:
     """The part of the training images that a recipe takes."""
     if data.percent is not None:
-        return train.first_percent(data.percent)
+        return first_percent(train, data.percent)
     if data.per_class is not None and train.labels is not None:
-        return train.first_per_class(data.per_class)
+        return first_per_class(train, data.per_class)
     return train
 
 
@@ -202,5 +203,5 @@ def _bank_and_queries(
         "training images",
         100 * HOLDOUT,
     )
-    bank, queries = train.split_holdout(HOLDOUT)
+    bank, queries = split_holdout(train, HOLDOUT)
     return (bank, queries, monitor.knn_max_query_images) if len(queries) else without_labels

@@ -1,4 +1,4 @@
-"""The backbone: a timm vision transformer that takes a mask and tells what `[CLS]` attends to."""
+"""The backbone: a timm vision transformer with a mask token and the attention of `[CLS]`."""
 
 import re
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from attmask.errors import UserError
-from attmask.mask import Mask
-from attmask.models.blocks import BRANCHES, Block, Chosen
-from attmask.models.positions import Grid, Resize, resize_positions
+from attmask.mask import Grid, Mask
+from attmask.models.blocks import BRANCHES, Block, ChosenTokens
+from attmask.models.positions import Resize, resize_positions
 from attmask.models.pretrained import create_pretrained
 from attmask.settings import Config, setting
 
@@ -33,7 +33,7 @@ class BackboneConfig(Config):
         None, "side of a patch in pixels (null: the one in the network's name)", paper="16", ge=1
     )
     width: int | None = setting(
-        None, "width of a token (null: the network's own)", paper="384", ge=1
+        None, "embedding width (null: the network's own)", paper="384", ge=1
     )
     depth: int | None = setting(
         None, "number of blocks (null: the network's own)", paper="12", ge=1
@@ -46,12 +46,11 @@ class BackboneConfig(Config):
         0.1, "drop path of the student's last block, rising over depth", paper="0.1", ge=0, lt=1
     )
     positions: Resize = setting(
-        "size", "how position embeddings are resized for other crops", paper="reference"
+        "size", "how position embeddings are resized for other crop sizes", paper="reference"
     )
     init_std: float = setting(
         0.02,
-        "deviation of the initial weights of the blocks; 1/sqrt(width) starts narrow networks "
-        "faster",
+        "std of the initial weights of the blocks; 1/sqrt(width) starts narrow networks faster",
         paper="0.02",
         gt=0,
     )
@@ -59,13 +58,13 @@ class BackboneConfig(Config):
 
     @property
     def patch(self) -> int:
-        """The side of a patch: as asked, or as the network's name says (16 where it does not)."""
+        """The patch size: as given, else from the network's name, else 16."""
         named = re.search(r"patch(\d+)", self.name)
         return self.patch_size or (int(named[1]) if named else 16)
 
 
 class Tokens(NamedTuple):
-    """What a network sees: tokens after the final norm, and the `[CLS]` attention of one block."""
+    """The output of a backbone: tokens after the final norm, and one block's `[CLS]` attention."""
 
     cls: Float[Tensor, "B D"]
     patches: Float[Tensor, "B N D"]
@@ -73,14 +72,14 @@ class Tokens(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """An image in one token, and where it came from."""
+    """`[CLS]` of each image and its attention."""
 
     cls: Float[Tensor, "B D"]
     attention: Float[Tensor, "B N"]
 
 
 class Selected(NamedTuple):
-    """`[CLS]` and, image after image, the patches that were asked for."""
+    """`[CLS]` and the requested patches, image after image."""
 
     cls: Float[Tensor, "B D"]
     patches: Float[Tensor, "M D"]
@@ -103,11 +102,11 @@ class Backbone(nn.Module):
         self._recompute = False
 
     def recompute_blocks(self) -> None:
-        """Keep only the input of each block, and compute it once more for its gradient."""
+        """Recompute each block in the backward pass, so that only its input is kept."""
         self._recompute = True
 
     def compile_blocks(self, backend: str = "inductor") -> None:
-        """Let PyTorch compile the blocks; one compilation serves all of them."""
+        """Compile the blocks with torch.compile, once for all of them."""
         attention, mlp = BRANCHES
         compiled = (
             torch.compile(attention, backend=backend, dynamic=True),
@@ -123,7 +122,7 @@ class Backbone(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.mask_token.device
 
     @property
@@ -158,7 +157,7 @@ class Backbone(nn.Module):
     def forward(
         self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B N"] | None = None
     ) -> Tokens:
-        """All tokens of whole images, or of images with masked patches."""
+        """All tokens of images, whose patches may be masked."""
         x, watched = self._trunk(images, mask)
         x = self.vit.norm(self.blocks[-1](x))
         attention = self._attention(watched).mean(dim=1)
@@ -167,7 +166,7 @@ class Backbone(nn.Module):
     def summary(self, images: Float[Tensor, "B C height width"]) -> Summary:
         """`[CLS]` and its attention alone, for objectives that read no patches."""
         x, watched = self._trunk(images, None)
-        only_cls = Chosen.only_cls(len(images), x.device)
+        only_cls = ChosenTokens.only_cls(len(images), x.device)
         cls = self.vit.norm(self.blocks[-1](x, chosen=only_cls))
         return Summary(cls=cls, attention=self._attention(watched).mean(dim=1))
 
@@ -181,9 +180,9 @@ class Backbone(nn.Module):
         """`[CLS]` and the wanted patches of (masked) images; `keep` is the drop path."""
         x, _ = self._trunk(images, mask, keep)
         chosen = (
-            Chosen.only_cls(len(images), x.device)
+            ChosenTokens.only_cls(len(images), x.device)
             if wanted is None
-            else Chosen.cls_and(wanted, self.prefix)
+            else ChosenTokens.cls_and(wanted, self.prefix)
         )
         last_keep = None if keep is None else keep[-1]
         x = self.vit.norm(self.blocks[-1](x, keep=last_keep, chosen=chosen))
@@ -330,7 +329,7 @@ def drop_path_rates(backbone: Backbone, rate: float) -> Float64[np.ndarray, " L"
 
 
 def patches_along(pixels: int, patch_size: int) -> int:
-    """How many patches fit along one side, exactly."""
+    """The number of patches along one side, which must be a multiple of the patch."""
     if pixels % patch_size or pixels < patch_size:
         lower = max(1, pixels // patch_size) * patch_size
         near = f"{lower} or {lower + patch_size}" if pixels > patch_size else f"{lower}"
@@ -347,7 +346,7 @@ def _layer_index(layer: int | None, depth: int) -> int:
 
 
 def _check_supported(vit: nn.Module) -> None:
-    """Only plain pre-norm ViTs can be taken apart the way `blocks.py` does."""
+    """Raise an error unless the network is a plain pre-norm ViT, as `blocks.py` needs."""
     plain = (
         type(vit) is VisionTransformer  # a distilled one has one token more
         and vit.cls_token is not None

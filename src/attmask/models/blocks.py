@@ -1,4 +1,4 @@
-"""One pre-norm transformer block of timm, computed only for what is read.
+"""timm's pre-norm transformer block, computed only for the tokens that are needed.
 
 timm's own `Block.forward` computes all tokens and draws its drop path from the global generator.
 Here the drop path is given from outside, a branch that an image drops is not computed for it, and
@@ -21,7 +21,7 @@ from attmask.mask import Mask
 from attmask.randomness import uniform
 
 
-class Chosen(NamedTuple):
+class ChosenTokens(NamedTuple):
     """The tokens to compute: first `[CLS]` of each image, then patches, image after image."""
 
     image: Int[Tensor, "M"]
@@ -30,14 +30,14 @@ class Chosen(NamedTuple):
     queries: Int[Tensor, "B Q"]  # the tokens of each image, filled up with [CLS] to a rectangle
 
     @classmethod
-    def only_cls(cls, images: int, device: torch.device) -> "Chosen":
+    def only_cls(cls, images: int, device: torch.device) -> "ChosenTokens":
         """`[CLS]` alone."""
         image = torch.arange(images, device=device)
         none = torch.zeros_like(image)
         return cls(image, none, none, none[:, None])
 
     @classmethod
-    def cls_and(cls, patches: Mask, prefix: int) -> "Chosen":
+    def cls_and(cls, patches: Mask, prefix: int) -> "ChosenTokens":
         """`[CLS]` and the patches of a mask, which come after `prefix` other tokens."""
         device = patches.hidden.device
         lone, places = cls.only_cls(len(patches), device), patches.places
@@ -63,7 +63,7 @@ class Block(timm_vit.Block):
 
     @classmethod
     def adopt_(cls, block: nn.Module) -> "Block":
-        """Make a plain block of timm one of these, in place."""
+        """Turn timm's block into this class, in place."""
         assert type(block) in (timm_vit.Block, cls)
         assert type(block.attn) is Attention
         block.__class__ = cls
@@ -78,7 +78,7 @@ class Block(timm_vit.Block):
         is_causal: bool = False,
         *,
         keep: Float64[np.ndarray, "2 B"] | None = None,
-        chosen: Chosen | None = None,
+        chosen: ChosenTokens | None = None,
     ) -> Float[Tensor, "*tokens D"]:
         """All tokens (B T D), or only the chosen ones (M D), after this block.
 
@@ -95,9 +95,12 @@ class Block(timm_vit.Block):
         return x
 
     def _only(
-        self, x: Float[Tensor, "B T D"], keep: Float64[np.ndarray, "2 B"] | None, chosen: Chosen
+        self,
+        x: Float[Tensor, "B T D"],
+        keep: Float64[np.ndarray, "2 B"] | None,
+        chosen: ChosenTokens,
     ) -> Float[Tensor, "M D"]:
-        """All tokens are keys and values, few are queries."""
+        """Compute the chosen tokens only, which attend to all tokens."""
         attn, y = self.attn, self.norm1(x)
         assert isinstance(attn, Attention)
         queries = y.take_along_dim(chosen.queries[..., None], dim=1)
@@ -128,7 +131,7 @@ Branch = Callable[[Block, Float[Tensor, "B T D"]], Float[Tensor, "B T D"]]
 
 
 def attention_branch(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-    """What attention adds to the tokens."""
+    """The output of the attention branch."""
     attn, y = block.attn, block.norm1(x)
     assert isinstance(attn, Attention)
     added: Tensor = block.ls1(_project(attn, attend(attn, y, y), y))
@@ -136,7 +139,7 @@ def attention_branch(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "
 
 
 def mlp_branch(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-    """What the MLP adds to the tokens."""
+    """The output of the MLP branch."""
     added: Tensor = block.ls2(block.mlp(block.norm2(x)))
     return added
 

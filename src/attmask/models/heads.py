@@ -18,7 +18,7 @@ class HeadConfig(Config):
     hidden: int = setting(2048, "width of the hidden layers", paper="2048", ge=1)
     bottleneck: int = setting(256, "width before the last layer", paper="256", ge=1)
     layers: int = setting(3, "layers before the last one", paper="3", ge=1)
-    shared: bool = setting(True, "one head for [CLS] and patches", paper="true")
+    shared: bool = setting(True, "use one head for both [CLS] and patches", paper="true")
 
 
 class Head(nn.Module):
@@ -54,6 +54,6 @@ class Head(nn.Module):
             return F.linear(points.to(weight.dtype), weight)
 
     def mean_logits(self, points: Float[Tensor, "*tokens E"]) -> Float[Tensor, "K"]:
-        """The mean of the logits of all points, at the price of one: the last layer is linear."""
+        """The mean of the logits of all points, computed as the logits of their mean."""
         every = points.to(self.last_layer.weight.dtype).flatten(0, -2)
         return self.exact_logits(every.mean(0))

@@ -1,4 +1,4 @@
-"""Backbones of other people: plain vision transformers from a file, or by timm's name."""
+"""Import plain vision transformers from a file of weights or from timm."""
 
 import argparse
 import math
@@ -39,8 +39,8 @@ _WANTED = (
 
 
 @dataclass(frozen=True)
-class Pixels:
-    """The images a network was made for; mean and deviation are None where nothing tells them."""
+class InputFormat:
+    """The image size, mean and std a network was trained with; None if unknown."""
 
     image_size: int
     mean: tuple[float, ...] | None
@@ -65,12 +65,12 @@ def import_backbone(
     return _from_timm(str(file_or_name), positions)
 
 
-def pixels_of(backbone: Backbone) -> Pixels:
-    """What the images of an imported backbone must look like."""
+def input_format(backbone: Backbone) -> InputFormat:
+    """The input format of an imported backbone."""
     rows, _ = backbone.vit.patch_embed.grid_size
     known = getattr(backbone.vit, "pretrained_cfg", None) or {}
     mean, std = (tuple(known[name]) if name in known else None for name in ("mean", "std"))
-    return Pixels(int(rows) * backbone.patch_size, mean, std)
+    return InputFormat(int(rows) * backbone.patch_size, mean, std)
 
 
 def _from_timm(name: str, positions: Resize | None) -> Backbone:
@@ -91,7 +91,7 @@ def _from_timm(name: str, positions: Resize | None) -> Backbone:
         raise
     except (RuntimeError, ValueError) as fault:  # no such weights, or not these
         why = next(iter(str(fault).splitlines()), "no weights")
-        raise UserError(f"timm cannot give {name} ({why}); give another name or a file") from fault
+        raise UserError(f"timm cannot build {name} ({why}); use another name or a file") from fault
     by_reference = re.search(r"\.dino$|_dinov2\.", name) and "_reg" not in name
     how: Resize = "reference" if by_reference else "size"
     return Backbone(vit, positions=positions or how).eval()
@@ -100,14 +100,14 @@ def _from_timm(name: str, positions: Resize | None) -> Backbone:
 def _plain(network: nn.Module) -> VisionTransformer:
     if not isinstance(network, VisionTransformer):
         raise UserError(
-            f"{type(network).__name__} is no vision transformer; use one of timm's vit_*"
+            f"{type(network).__name__} is not a vision transformer; use one of timm's vit_*"
         )
     return network
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """The tensors of a file under their own names, and what else it says."""
+    """The tensors of a file by name, and its metadata."""
 
     tensors: Mapping[str, Tensor]
     heads: int | None
@@ -136,7 +136,7 @@ def _from_file(path: Path, heads: int | None, positions: Resize | None) -> Backb
 
 
 def usual_resize(vit: VisionTransformer) -> Resize:
-    """How the positions of a network of this architecture are resized where nobody says it.
+    """How position embeddings of this architecture are resized by default.
 
     DINO, iBOT and AttMask train a plain ViT: `[CLS]` has a position, queries have biases, there is
     neither layer scale nor a register. They resize by (size + 0.1) / old size in every training
@@ -164,7 +164,9 @@ def _read(path: Path) -> _Stored:
                 tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
                 noted = file.metadata() or {}
         except (SafetensorError, OSError) as fault:
-            raise UserError(f"{path} is damaged or no safetensors file; get it again") from fault
+            raise UserError(
+                f"{path} is damaged or not a safetensors file; download it again"
+            ) from fault
         heads = noted.get("heads", "")
         stated = _stated_resize(path, noted.get("positions"))
         return _Stored(tensors, int(heads) if heads.isdecimal() else None, stated)
@@ -175,10 +177,12 @@ def _read(path: Path) -> _Stored:
     except pickle.UnpicklingError as fault:
         raise UserError(
             f"{path} holds more than tensors, which could run any code, or is damaged; "
-            "save its state_dict alone, best as .safetensors"
+            "save only its state_dict, preferably as .safetensors"
         ) from fault
     except Exception as fault:  # a damaged pickle can raise anything
-        raise UserError(f"{path} is damaged or no checkpoint of PyTorch; get it again") from fault
+        raise UserError(
+            f"{path} is damaged or not a PyTorch checkpoint; download it again"
+        ) from fault
     return _unwrapped(path, content)
 
 
@@ -200,7 +204,7 @@ def _unwrapped(path: Path, content: object) -> _Stored:
 
 
 def _stated_resize(path: Path, stated: object) -> Resize | None:
-    """What the entry `positions` of a file says."""
+    """The entry `positions` of a file."""
     known: dict[str, Resize] = {name: name for name in get_args(Resize)}
     if not isinstance(stated, str):
         return None
@@ -210,7 +214,7 @@ def _stated_resize(path: Path, stated: object) -> Resize | None:
 
 
 def _in_timms_names(path: Path, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors without what training wrapped around their names, in fp32."""
+    """The tensors in fp32, without the prefixes of training wrappers."""
     unwrapped = {re.sub(r"^(module\.|_orig_mod\.)+", "", name): t for name, t in stored.items()}
     if any(name.startswith("teacher.") for name in unwrapped):
         unwrapped = {n: t for n, t in unwrapped.items() if n.startswith("teacher.")}
@@ -265,7 +269,7 @@ def _network_for(path: Path, tensors: dict[str, Tensor], heads: int | None) -> V
 
 
 def _fill(path: Path, vit: VisionTransformer, tensors: Mapping[str, Tensor]) -> None:
-    """Every parameter from the file, and nothing in the file without a place."""
+    """Load the tensors; a missing or unexpected one is an error."""
     wanted = {name: tuple(tensor.shape) for name, tensor in vit.state_dict().items()}
     unknown = [name for name in tensors if name not in wanted]
     missing = [name for name in wanted if name not in tensors]
@@ -303,7 +307,7 @@ def _grid(path: Path, positions: int, prefix: int) -> tuple[int, bool]:
 def _heads(path: Path, width: int, heads: int | None) -> int:
     if heads is None and width % _HEAD_WIDTH:
         raise UserError(
-            f"{path} has tokens of width {width}, which is no multiple of {_HEAD_WIDTH}: the "
+            f"{path} has tokens of width {width}, which is not a multiple of {_HEAD_WIDTH}: the "
             "number of heads cannot be told; give heads=, or store it as the entry heads"
         )
     found = _OTHER_HEADS.get(width, width // _HEAD_WIDTH) if heads is None else heads
@@ -313,7 +317,7 @@ def _heads(path: Path, width: int, heads: int | None) -> int:
 
 
 def _listed(names: Iterable[str], most: int = 4) -> str:
-    """The first names, and how many more there are."""
+    """List the first names and the number of the others."""
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more if names else "nothing"

@@ -1,4 +1,4 @@
-"""The networks that are trained: a backbone with its heads, as a student and as its teacher."""
+"""Student and teacher: a backbone with its heads."""
 
 import copy
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from attmask.models.backbone import Backbone
 from attmask.models.heads import Head, HeadConfig
 
 ChooseMask: TypeAlias = Callable[[Float[Tensor, "B N"]], Mask]
-"""From `[CLS]` attention to what is hidden."""
+"""A function from `[CLS]` attention to a mask."""
 
 
 class Output(NamedTuple):
@@ -23,9 +23,9 @@ class Output(NamedTuple):
     cls: Float[Tensor, "B K"]
     patches: Float[Tensor, "M K"]
     mask: Mask | None
-    """What is hidden; None where nothing is."""
+    """The mask of hidden patches; None if nothing is hidden."""
     patch_mean: Float[Tensor, "K"] | None = None
-    """The mean logits of all patches, hidden or not, where it was asked for."""
+    """The mean logits of all patches, hidden or not, if requested."""
 
 
 class Network(nn.Module):
@@ -39,17 +39,17 @@ class Network(nn.Module):
 
     @property
     def patch_head(self) -> Head:
-        """The head that patches go through."""
+        """The head for patches."""
         return self.own_patch_head or self.head
 
     def last_layers(self) -> list[nn.Parameter]:
-        """The parameters that stay frozen at first."""
+        """The parameters of the last layer, which are frozen at first."""
         heads = {id(h): h for h in (self.head, self.patch_head)}.values()
         return [p for head in heads for p in head.last_layer.parameters()]
 
 
 class Student(Network):
-    """Predicts what the teacher sees from crops of which patches are hidden."""
+    """Predicts the teacher's output from crops with masked patches."""
 
     def forward(
         self,
@@ -73,11 +73,11 @@ class Student(Network):
 
 
 class Teacher(Network):
-    """Sees whole crops; its attention decides what is hidden from the student."""
+    """Sees global crops without masks; its attention is the input of the masker."""
 
     @classmethod
     def of(cls, student: Student) -> "Teacher":
-        """A teacher with the student's weights of now, which no gradient changes."""
+        """A teacher with a copy of the student's weights, without gradients."""
         teacher = cls.__new__(cls)
         nn.Module.__init__(teacher)
         for name, module in student.named_children():

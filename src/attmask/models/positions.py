@@ -1,4 +1,4 @@
-"""Position embeddings for another grid than they were trained on."""
+"""Resize position embeddings to another grid."""
 
 from typing import Literal
 
@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from attmask.mask import Grid
+
 Resize = Literal["size", "reference"]
-Grid = tuple[int, int]
 
 
 def resize_positions(
@@ -17,7 +18,7 @@ def resize_positions(
     """Bicubic, either to the size itself with antialiasing, or as the reference does it.
 
     The reference (DINO, iBOT and their descendants) scales by (size + 0.1) / old size, which
-    samples slightly other places; networks trained that way expect it.
+    samples slightly shifted positions; networks trained that way expect it.
     """
     if old == new:
         return positions

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import decode
 from attmask.data.pictures.endings import describe_skipped, ending_of
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from tests.data.strange import scene
 from tests.sources import write_tar
 
@@ -58,10 +59,10 @@ def test_pictures_of_less_usual_endings_are_found_and_read(
 
 
 def test_other_files_are_described_by_their_endings_the_most_frequent_first() -> None:
-    assert describe_skipped({".txt": 1}) == "1 file is passed over because of the ending: .txt 1"
+    assert describe_skipped({".txt": 1}) == "1 file is skipped because of the ending: .txt 1"
     many = {f".{i}": i for i in range(1, 8)}
     assert describe_skipped({**many, "none": 1200}) == (
-        "1,228 files are passed over because of the ending: none 1,200, .7 7, .6 6, .5 5, .4 4, ..."
+        "1,228 files are skipped because of the ending: none 1,200, .7 7, .6 6, .5 5, .4 4, ..."
     )
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pillow_heif
 from PIL import Image
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import decode
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from tests.data.strange import scene
 from tests.runs import environment
 from tests.sources import names, png
@@ -55,7 +56,8 @@ known = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *more: None if name == "pillow_heif" else known(name, *more)
 from attmask.data.decode import decode
 from attmask.data.pictures.endings import describe_skipped
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.config import DataConfig
+from attmask.data.sources import open_images
 from attmask.errors import UserError
 root = Path(sys.argv[1])
 found = open_images(root)
@@ -75,7 +77,7 @@ for place in (root / "only", root / "list.txt"):
     )
     counted, alone, listed = done.stdout.splitlines()
     how = "to read .heic: pip install 'attmask[heic]'"
-    passed = "3 files are passed over because of the ending: .heic 2, .txt 1"
+    passed = "3 files are skipped because of the ending: .heic 2, .txt 1"
     assert counted == f"1 {passed}; {how}"
     assert "found 1 files with endings .heic" in alone
     assert alone.endswith(how)

@@ -203,7 +203,7 @@ def test_arrays_are_pictures() -> None:
 
 @pytest.mark.parametrize("shape", [(4,), (2, 3, 4, 3), ()])
 def test_arrays_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="no picture; wanted H W or H W C"):
+    with pytest.raises(ValueError, match="not a picture; wanted H W or H W C"):
         picture_of(np.zeros(shape, np.uint8), Target())
 
 

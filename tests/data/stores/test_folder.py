@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attmask.data.contents import fingerprint
 from attmask.data.sources import open_images
 from attmask.data.stores.folder import Walk
 from attmask.errors import UserError
-from attmask.run import fingerprint
 from tests.sources import labels, names, png, touch
 
 

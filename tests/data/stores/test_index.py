@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attmask.data.source import Images
+from attmask.data.images import Images
 from attmask.data.sources import open_images
 from attmask.data.stores.index import FILE
 from tests.sources import labels, names, png, touch, write_tar
@@ -124,7 +124,7 @@ def test_any_change_of_the_files_makes_a_new_scan(
     with caplog.at_level(logging.INFO):
         after = open_images(data, index=tmp_path / "run")
     assert after.found is not None
-    assert "the images changed since: scanned again" in caplog.text
+    assert "the images have changed since the last scan and are scanned again" in caplog.text
     found = [names(source) for source in (after.train, after.val) if source]
     assert found != [names(source) for source in (before.train, before.val) if source]
 

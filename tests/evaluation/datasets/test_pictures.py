@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attmask.data.source import Images, Source
+from attmask.data.images import Images
+from attmask.data.source import Source
 from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.evaluation.datasets import pictures

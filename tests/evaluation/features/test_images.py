@@ -8,9 +8,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import decode
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import (
     CenterCrop,

@@ -1,5 +1,3 @@
-import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attmask import atomic
 from attmask.errors import UserError
 from attmask.evaluation.features.store import KEY, VALUES, FeatureStore, default_cache
 from tests.runs import environment
@@ -79,9 +78,13 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
 ) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    host = socket.gethostname()
-    left, other = tmp_path / f".part-abc-{host}-{dead.pid}", tmp_path / ".part-abc-elsewhere-1"
-    alive = tmp_path / f".part-abc-{host}-{os.getpid()}"
+    own = atomic.new_writer()
+    numbers = own.partition("-")[2]
+    left, other = (
+        tmp_path / f".part-{dead.pid}-{numbers}@abc",
+        tmp_path / ".part-1-0f@elsewhere@abc",
+    )
+    alive = tmp_path / f".part-{own}@abc"
     for folder in (left, other, alive):
         folder.mkdir()
     filled(tmp_path, ONE)

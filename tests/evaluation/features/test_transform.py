@@ -8,9 +8,10 @@ from torch import Tensor
 
 import attmask
 from attmask.api import pretrain
+from attmask.data.config import DataConfig
 from attmask.data.decode import decode
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor

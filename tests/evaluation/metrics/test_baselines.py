@@ -4,7 +4,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.config import DataConfig
+from attmask.data.sources import open_images
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.images import CachedCrops
 from attmask.evaluation.metrics.baselines import colour_features, pixel_features

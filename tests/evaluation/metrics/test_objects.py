@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
+from attmask.data.config import DataConfig
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig, open_images
+from attmask.data.sources import open_images
 from attmask.data.synthetic import write_folder
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import CenterCrop

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
+from attmask.data.subset import first_per_class
 from attmask.errors import UserError
 from attmask.evaluation.datasets.backgrounds import KINDS, VARIANTS, Backgrounds, ChangedBackgrounds
 from attmask.evaluation.features.extractor import FeatureExtractor
@@ -245,7 +246,7 @@ def test_real_images_go_through_a_thousand_way_classifier(
 ) -> None:
     data = Backgrounds().open(FOLDER / "in9_val128")
     source = data.tests["original"]
-    few = replace(data, tests={"original": source.first_per_class(3)})
+    few = replace(data, tests={"original": first_per_class(source, 3)})
     names = [str(number) for number in range(1000)]
     file = kept(tmp_path / "c.safetensors", model, names)
     measures = BackgroundReliance(classifier=file).measure(model, few, extractor)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.features.extractor import FeatureExtractor

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attmask.assign import assigned, with_values
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.features.crops import CenterCrop
@@ -15,6 +14,7 @@ from attmask.evaluation.features.forward import Features
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.protocols.fewshot import FewShot
 from attmask.evaluation.protocols.knn import IDLE_CLASSES, knn_accuracy
+from attmask.overrides import assigned, with_values
 
 
 def pictures(folder: Path, train: dict[str, int], val: dict[str, int]) -> Split:

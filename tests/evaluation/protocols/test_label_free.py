@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attmask.data.config import DataConfig
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.pictures import Pictures, Shown
 from attmask.evaluation.features.crops import CenterCrop, Crop, RandomResizedCrop

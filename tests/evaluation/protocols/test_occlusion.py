@@ -11,7 +11,7 @@ from PIL import Image
 from pydantic import ValidationError
 from safetensors.torch import save_file
 
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.features.crops import crop_pixels

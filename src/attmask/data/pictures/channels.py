@@ -1,4 +1,4 @@
-"""From the channels a picture has to the channels asked for."""
+"""Convert the channels of a picture to the requested ones."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ GREY, COLOUR = 1, 3
 
 @dataclass(frozen=True)
 class Samples:
-    """What a decoder made of a picture; `alpha` says that the last channel is transparency."""
+    """The decoded values of a picture; with `alpha`, the last channel is transparency."""
 
     values: Shaped[np.ndarray, "H W C"]
     alpha: bool = False
@@ -58,7 +58,7 @@ def _bytes_with_alpha(samples: Samples, bits: int | None) -> UInt8[np.ndarray, "
 
 
 def _on_white(pixels: UInt8[np.ndarray, "H W C"]) -> UInt8[np.ndarray, "H W c"]:
-    """Grey or colour over white paper."""
+    """Composite transparent pixels over white."""
     seen, alpha = pixels[:, :, :-1], pixels[:, :, -1:]
     if alpha.min() == 255:
         return seen

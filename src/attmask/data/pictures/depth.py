@@ -1,4 +1,4 @@
-"""Pixel values of any kind to 8 bits: deep integers by their depth, floats by their range."""
+"""Convert pixel values to 8 bits: integers by their bit depth, floats by their range."""
 
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ _USUAL_BITS = (8, 10, 12, 14, 16)  # depths of cameras, microscopes and scanners
 
 
 class UnfitError(ValueError):
-    """A picture that is whole but of no use, and why in a few words."""
+    """A picture that is intact but cannot be used, with the reason."""
 
 
 def to_8_bits(

@@ -1,4 +1,4 @@
-"""Which endings of a file's name say that it is a picture, and what is said of other files."""
+"""The file endings of pictures, and the message about files with other endings."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -34,14 +34,14 @@ def ending_of(name: bytes) -> str:
 
 
 def describe_skipped(skipped: Mapping[str, int]) -> str:
-    """How many files were passed over, by their endings, and how some of them could be read."""
+    """Describe the skipped files by ending, and how some of them could be read."""
     total = sum(skipped.values())
     often = sorted(skipped.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(f"{ending} {count:,}" for ending, count in often[:_SHOWN])
     more = ", ..." if len(often) > _SHOWN else ""
     files = "1 file is" if total == 1 else f"{total:,} files are"
     advice = f"; to read {HEIF_ENDINGS[0]}: {INSTALL_HEIF}" if _has_heif(skipped) else ""
-    return f"{files} passed over because of the ending: {shown}{more}{advice}"
+    return f"{files} skipped because of the ending: {shown}{more}{advice}"
 
 
 def _has_heif(skipped: Mapping[str, int]) -> bool:

@@ -1,4 +1,4 @@
-"""How a picture must be turned to stand upright, as its camera noted it (EXIF orientation)."""
+"""Rotate a picture upright by its EXIF orientation."""
 
 import struct
 
@@ -53,7 +53,7 @@ def upright_size(size_wh: tuple[int, int], orientation: int) -> tuple[int, int]:
 def turn_upright(
     pixels: Shaped[np.ndarray, "h w C"], orientation: int
 ) -> Shaped[np.ndarray, "H W C"]:
-    """The picture as it was seen; the very same array where it stands upright already."""
+    """Rotate or flip the pixels upright; an upright picture is returned as it is."""
     if orientation not in _STEPS:
         return pixels
     transposed, flips = _STEPS[orientation]

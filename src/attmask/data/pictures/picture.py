@@ -1,4 +1,4 @@
-"""A picture as it was found: opened by its header, decoded when its pixels are wanted."""
+"""A picture that is opened by its header and decoded when its pixels are requested."""
 
 import math
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from PIL import Image
 from PIL.ImageFile import ImageFile
 
 from attmask.data.pictures.channels import COLOUR, GREY, Samples, in_channels
-from attmask.data.pictures.deep import deep_header, samples_of_deep
 from attmask.data.pictures.depth import UnfitError
+from attmask.data.pictures.high_bit_depth import high_bit_depth_header, high_bit_depth_samples
 from attmask.data.pictures.orientation import UPRIGHT, read_orientation, turn_upright, upright_size
 from attmask.data.pictures.pillow import (
     JPEG_END,
@@ -39,7 +39,7 @@ _REDUCED = {
 
 @dataclass(frozen=True)
 class Target:
-    """What pixels are wanted, and how large a picture may be."""
+    """The requested channels and bit depth, and the largest size of a picture."""
 
     channels: int = 3
     bits: int | None = None
@@ -77,7 +77,7 @@ def picture_of(raw: bytes | np.ndarray | Image.Image, target: Target) -> Picture
 
 def _of_array(array: np.ndarray, target: Target) -> Picture:
     if array.ndim not in (2, 3):
-        raise UnfitError(f"an array of shape {array.shape} is no picture; wanted H W or H W C")
+        raise UnfitError(f"an array of shape {array.shape} is not a picture; wanted H W or H W C")
     values = array if array.ndim == 3 else array[:, :, None]
     size = values.shape[1], values.shape[0]
     return _picture(size, UPRIGHT, target, lambda _: Samples(values))
@@ -101,10 +101,12 @@ def _of_file(data: bytes, target: Target) -> Picture:
     except SyntaxError:  # a TIFF of a kind that Pillow does not know
         image = None
     orientation = UPRIGHT if image is None else _orientation(image, data)
-    deep = deep_header(data, image)
-    if deep is not None:
-        _refuse_bomb(deep.size_wh, target, deep.channels)
-        return _picture(deep.size_wh, orientation, target, lambda _: samples_of_deep(data, deep))
+    header = high_bit_depth_header(data, image)
+    if header is not None:
+        _refuse_bomb(header.size_wh, target, header.channels)
+        return _picture(
+            header.size_wh, orientation, target, lambda _: high_bit_depth_samples(data, header)
+        )
     if image is None:
         raise SyntaxError
     return _picture(image.size, orientation, target, lambda _: samples_of(image, target.channels))
@@ -151,7 +153,7 @@ def _picture(
     samples: Callable[[int], Samples],
     shrinks: tuple[int, ...] = (1,),
 ) -> Picture:
-    """The opened picture, unless its size forbids to decode it."""
+    """Return the opened picture, or raise an error if it is too large."""
     if 0 in stored_wh:
         raise UnfitError("it has no pixels")
     _refuse_bomb(stored_wh, target)
@@ -160,7 +162,7 @@ def _picture(
 
 
 def _refuse_bomb(stored_wh: tuple[int, int], target: Target, channels: int = COLOUR) -> None:
-    """Before anything is decoded; more channels count as more pixels."""
+    """Raise an error if a picture is too large to be decoded; channels count as pixels."""
     if math.prod(stored_wh) * max(1.0, channels / _FEW_CHANNELS) > target.max_megapixels * 1e6:
         many = f" of {channels} channels" if channels > _FEW_CHANNELS else ""
         raise UnfitError(

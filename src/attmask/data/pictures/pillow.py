@@ -1,4 +1,4 @@
-"""Pictures through Pillow: opened by what their first bytes say, decoded to samples.
+"""Open and decode pictures with Pillow.
 
 Pillow's own `open` warns of large pictures and refuses very large ones by a number that is global
 to the process; the limit on a picture's size is ours, so its readers are called without it.
@@ -132,7 +132,7 @@ def _as_samples(image: Image.Image, channels: int) -> Samples:
 
 
 def _refuse_if_much_is_missing(samples: Samples) -> None:
-    """Count the rows at the end that have but one colour: that of the last pixel."""
+    """Count the rows at the end that have the colour of the last pixel only."""
     values = samples.values
     flat = (values == values[-1, -1]).all(axis=(1, 2))
     rows = len(flat)

@@ -1,6 +1,6 @@
-"""What decoders say about a damaged picture is kept from the terminal and the log.
+"""Silence the messages of decoders about damaged pictures.
 
-They name no file in it, and repeat it every epoch. Whatever matters comes back as an error that
+They name no file and repeat every epoch. Whatever matters is raised as an error that
 names the picture.
 """
 

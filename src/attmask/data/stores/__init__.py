@@ -1,1 +1,1 @@
-"""Where pictures are kept, one kind of place a file; and what is found there."""
+"""Stores of pictures, one kind per file, and the index of a scan."""

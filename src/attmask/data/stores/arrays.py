@@ -10,7 +10,8 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Int64
 
-from attmask.data.source import Images, Source
+from attmask.data.images import Images
+from attmask.data.source import Source
 from attmask.data.stores.axes import channels_first
 from attmask.data.stores.labels import Labelled, LabelsBuilder, match_classes
 from attmask.data.stores.mapped import map_npy, map_npz, npz_shapes
@@ -51,7 +52,7 @@ class Arrays:
 
     @property
     def shards(self) -> Sequence[int]:
-        """One: the array itself."""
+        """One shard: the array itself."""
         return (0,)
 
 
@@ -171,9 +172,9 @@ def _numbered(
 
 
 def _opened(file: Path, read: Callable[[], Result]) -> Result:
-    """What comes of reading a file; one that is no array file is for the user to mend."""
+    """Read a file, or raise a UserError if it is not a file of arrays."""
     try:
         return read()
     except (ValueError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile) as fault:
         ending = file.suffix.lower()
-        raise UserError(f"{file} cannot be read as {ending}: {fault}; make it again") from fault
+        raise UserError(f"{file} cannot be read as {ending}: {fault}; write it again") from fault

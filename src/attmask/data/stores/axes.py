@@ -1,4 +1,4 @@
-"""Which axis of an array of pictures holds the channels: the first of a picture, or the last."""
+"""Find the axis of the channels in an array of pictures: the first of a picture, or the last."""
 
 import logging
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from attmask.errors import UserError
 log = logging.getLogger(__name__)
 
 FEW_CHANNELS = 4
-"""So many channels are grey, colour or colour with transparency: they are known by their number."""
+"""The usual numbers of channels: grey, colour, colour with transparency."""
 
 
 def channels_first(file: Path, shape: Sequence[int], wanted: int | None) -> bool:
     """Whether pictures of this shape are C H W, not H W C; `wanted` channels decide if they can.
 
     Else the channels are at most four, or the reading wins that has fewer channels than rows and
-    columns, or pictures that are more nearly square. What stays open is refused.
+    columns, or pictures that are more nearly square. An undecided shape is an error.
     """
     first, middle, last = shape
     if wanted is not None and (first == wanted) != (last == wanted):
@@ -44,7 +44,7 @@ def channels_first(file: Path, shape: Sequence[int], wanted: int | None) -> bool
 
 
 def _prefers(first: bool, last: bool) -> int:
-    """1 for channels first, -1 for channels last, 0 where nothing speaks for one of them."""
+    """1 for channels first, -1 for channels last, 0 if undecided."""
     return int(first) - int(last)
 
 

@@ -1,11 +1,12 @@
-"""Pictures in single files: one file a picture, named by where it lies."""
+"""A store of pictures in single files, named by their path."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int64
 
 from attmask.data.source import Source
 from attmask.data.stores.index import Index, Part
@@ -26,18 +27,22 @@ class Files:
         return self.names[row]
 
     def read(self, row: int) -> bytes:
-        """The whole file."""
+        """The bytes of the file."""
         with open(self.root / self.names[row], "rb", opener=_without_waiting) as file:
             return file.read()
 
     @property
     def shards(self) -> Sequence[int]:
-        """None: every picture is a file of its own."""
+        """None: every picture is a single file."""
         return ()
+
+    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+        """The file of each picture."""
+        return (self.root / self.names[int(row)] for row in rows)
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """A pipe that is called picture.jpg is an empty file, not one to wait for."""
+    """Open a file without blocking: a named pipe with a picture's name is then an empty file."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 

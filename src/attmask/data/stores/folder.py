@@ -46,7 +46,7 @@ class Listing(NamedTuple):
 
 
 class Walk:
-    """Visits folders below a root and remembers how each of them looked."""
+    """Visits folders below a root and records the stamp of each."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -104,7 +104,7 @@ class Walk:
         except OSError as fault:
             if not inner:
                 raise
-            log.warning("cannot list %s: %s; it is passed over", where, fault.strerror)
+            log.warning("cannot list %s: %s; it is skipped", where, fault.strerror)
             known_ns = UNKNOWN_TIME
         self.watched["/".join(filter(None, (below, os.fsdecode(inner))))] = Stamp(
             FOLDER_SIZE, known_ns
@@ -131,7 +131,7 @@ def _ending_bytes() -> tuple[bytes, ...]:
 
 
 def names_ending(folder: Path, endings: tuple[str, ...]) -> list[str]:
-    """What lies in a folder itself and ends so, sorted; nothing where there is no folder."""
+    """The names in a folder with these endings, sorted; none if there is no folder."""
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
@@ -140,7 +140,7 @@ def names_ending(folder: Path, endings: tuple[str, ...]) -> list[str]:
 
 
 def list_folder(root: Path) -> Listing:
-    """What lies in a folder itself; a link that cannot be followed is no folder."""
+    """The content of a folder; a link that cannot be followed is not a folder."""
     folders, archives = [], []
     with os.scandir(root) as entries:
         for entry in entries:
@@ -174,7 +174,7 @@ def scan_folder(walk: Walk) -> Index:
 def _scan(walk: Walk, below: str, skipped: Counter[str]) -> Part:
     """One part from one folder: labelled by its sub-folders, or without labels.
 
-    What is no picture is counted in `skipped` by its ending.
+    Other files are counted in `skipped` by their ending.
     """
     names, endings = NamesBuilder(), _ending_bytes()
     counts: dict[bytes, int] = {}
@@ -205,12 +205,12 @@ def _scan(walk: Walk, below: str, skipped: Counter[str]) -> Part:
 
 
 def is_beside(name: bytes) -> bool:
-    """Whether a file lies in a folder of masks or of other known companions of the images."""
+    """Whether a file is in a folder of masks or other companions of the images."""
     return os.fsdecode(name.partition(b"/")[0]).lower() in SIDE_FOLDERS
 
 
 def _nothing_found(walk: Walk, below: str) -> str:
-    """The one line that says why a folder gave no image."""
+    """The error message for a folder without images."""
     folder, wanted = walk.root / below, ", ".join(ENDINGS)
     endings = Counter(ending_of(name) for name in walk.files(below))
     if not endings:

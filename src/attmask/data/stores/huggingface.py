@@ -2,13 +2,15 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
-from attmask.data.source import Images, Source
+from attmask.data.images import Images
+from attmask.data.source import Source
 from attmask.data.stores.folder import list_folder
 from attmask.data.stores.labels import Labelled, label_texts, match_classes
 from attmask.data.stores.parquet import LABEL_COLUMNS, picture_bytes, picture_column
@@ -36,6 +38,10 @@ class Saved:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_process": -1, "_pictures": None}
 
+    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+        """All files of the saved dataset, whichever pictures are asked for."""
+        return sorted(self.folder.glob("*.arrow"))
+
     def __len__(self) -> int:
         return self.images
 
@@ -51,7 +57,7 @@ class Saved:
 
     @property
     def shards(self) -> Sequence[int]:
-        """One: `datasets` shows its files as one table."""
+        """One shard: `datasets` presents its files as one table."""
         return (0,)
 
 
@@ -100,7 +106,7 @@ def _labels(dataset: Any) -> Labelled:
 
 
 def _load(folder: Path) -> Any:
-    """The dataset, mapped; nothing is asked of the network."""
+    """Open the dataset memory-mapped and offline."""
     try:
         import datasets
     except ImportError as missing:

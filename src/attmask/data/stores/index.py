@@ -1,4 +1,4 @@
-"""What a scan of images found, kept beside a run so that the next start need not scan again."""
+"""The index of a scan of images, kept in a run so that the next start does not scan again."""
 
 import json
 import logging
@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int64
 from numpy.lib import format as npy
 
+from attmask import atomic
 from attmask.data.stores.mapped import map_npz
 from attmask.data.stores.names import Names, pack
 
@@ -31,14 +32,14 @@ _DAMAGE = (OSError, ValueError, KeyError, EOFError, RuntimeError, ArithmeticErro
 
 @dataclass(frozen=True)
 class Stamp:
-    """How a watched file or folder looked: a folder's own size says nothing."""
+    """Size and modification time of a watched file or folder (a folder's size is ignored)."""
 
     size: int
     mtime_ns: int
 
     @classmethod
     def of(cls, path: Path) -> "Stamp":
-        """How it looks now."""
+        """The current stamp of a path."""
         status = path.stat()
         is_folder = stat.S_ISDIR(status.st_mode)
         return cls(FOLDER_SIZE if is_folder else status.st_size, status.st_mtime_ns)
@@ -48,7 +49,7 @@ class Stamp:
 class Part:
     """The pictures of one split: where they are relative to, their names and classes.
 
-    Where several lie in one file, `files` are these and `columns` say where in them.
+    If files hold several pictures, `files` names them and `columns` locates the pictures.
     """
 
     root: str
@@ -71,24 +72,23 @@ class Index:
     parts: Mapping[str, Part]
     watched: Mapping[str, Stamp]
     began_ns: int = 0
-    """When the scan began; of no interest once it is kept."""
+    """When the scan began; not saved."""
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """How many files were passed over because of their ending, by ending."""
+    """The number of skipped files by ending."""
 
     @property
     def base(self) -> Path:
-        """The folder that names are relative to: a list or a shard stands for its own."""
+        """The folder that names are relative to: the root, or the folder of a list or shard."""
         return self.root if self.root.is_dir() else self.root.parent
 
     @property
     def can_be_trusted(self) -> bool:
-        """Whether a later change would show: all was listed, and had been left alone a moment."""
+        """Whether later changes would be noticed: all was listed and had not just changed."""
         latest = self.began_ns - _SETTLED_NS
         return all(0 <= stamp.mtime_ns <= latest for stamp in self.watched.values())
 
     def save(self, folder: Path) -> None:
-        """Write it into `folder`: beside the old one, then renamed."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write the index to `folder`."""
         arrays: dict[str, np.ndarray] = {}
         about: dict[str, Any] = {
             "version": _VERSION,
@@ -114,18 +114,13 @@ class Index:
         arrays["stamps"] = np.array(stamps, dtype=np.int64).reshape(-1, 2)
         text = json.dumps(about, ensure_ascii=True)
         arrays["about"] = np.frombuffer(text.encode(), dtype=np.uint8)
-        beside = folder / f".{FILE}.part"
-        try:
-            with ZipFile(beside, "w") as archive:
-                for name, array in arrays.items():
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                        npy.write_array(member, array, allow_pickle=False)
-            beside.replace(folder / FILE)
-        finally:
-            beside.unlink(missing_ok=True)
+        with atomic.file(folder / FILE) as beside, ZipFile(beside, "w") as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    npy.write_array(member, array, allow_pickle=False)
 
     def is_fresh(self) -> bool:
-        """Whether every watched file and folder is as it was."""
+        """Whether no watched file or folder has changed."""
         try:
             return all(Stamp.of(self.root / name) == was for name, was in self.watched.items())
         except OSError:
@@ -143,7 +138,7 @@ def load_index(folder: Path, root: Path) -> Index | None:
         log.info("%s cannot be used (%s): the images are scanned again", file, fault)
         return None
     if index is None or not index.is_fresh():
-        log.info("the images changed since: scanned again")
+        log.info("the images have changed since the last scan and are scanned again")
         return None
     return index
 

@@ -1,4 +1,4 @@
-"""From what classes are called to numbers: names are sorted, integers by their value."""
+"""Number classes by their sorted names, integers by their value."""
 
 import logging
 from array import array
@@ -25,7 +25,7 @@ _SHOWN = 5  # names
 
 
 class LabelsBuilder:
-    """Collects what each image's class is called without holding one text for each image."""
+    """Collects the class names of images without one string per image."""
 
     def __init__(self) -> None:
         self._codes = array("q")

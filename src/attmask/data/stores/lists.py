@@ -72,7 +72,7 @@ def scan_list(file: Path) -> Index:
     except csv.Error as fault:
         raise UserError(f"{file} cannot be read as a table: {fault}; save it again") from fault
     if not builders:
-        raise UserError(f"{file} lists no images; give one path a line")
+        raise UserError(f"{file} lists no images; give one path per line")
     splits = with_train(builders, file)
     parts = match_classes({name: split.build(file) for name, split in splits.items()}, file)
     return Index("files", file, parts, {"": stamp}, began_ns)
@@ -88,7 +88,7 @@ def _rows(file: Path) -> Iterator[_Row]:
 
 
 def _text_rows(file: Path) -> Iterator[_Row]:
-    """A path a line; a label after a tab, or after the last space where all end in a number."""
+    """Parse one path per line; a label follows a tab, or the last space if all are numbers."""
     has_tab, numbered = False, True
     for _, line in _lines(file):
         has_tab |= "\t" in line
@@ -121,7 +121,7 @@ def _table_rows(file: Path, delimiter: str) -> Iterator[_Row]:
             if len(cells) <= last:
                 raise UserError(
                     f"line {line} of {file} has {len(cells)} columns, wanted {len(header)}; "
-                    f"mend that line"
+                    f"correct that line"
                 )
             yield _row(
                 file,
@@ -155,7 +155,7 @@ def _parquet_rows(file: Path) -> Iterator[_Row]:
 
 
 def _columns(file: Path, header: Sequence[str]) -> tuple[int, int | None, int | None]:
-    """Where path, label and split stand; only the path must be there."""
+    """The columns of path, label and split; only the path is required."""
     came = [name.strip().lower() for name in header]
 
     def find(known: Sequence[str]) -> int | None:

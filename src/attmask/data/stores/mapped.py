@@ -1,4 +1,4 @@
-"""Arrays that stay in their file: mapped, not read, shared by all processes, pickled by place."""
+"""Memory-mapped arrays, shared by all processes and pickled by their file and offset."""
 
 import struct
 import zipfile
@@ -21,7 +21,7 @@ class _Readable(Protocol):
 
 @dataclass(frozen=True)
 class Spot:
-    """Where an array lies, and how its file looked when it was found."""
+    """The location of an array in a file, and the stamp of the file."""
 
     file: Path
     offset: int
@@ -38,12 +38,12 @@ class Mapped(np.memmap[Any, Any]):
     spot: Spot | None
 
     def __array_finalize__(self, origin: Any) -> None:
-        """A view of the whole is not the whole."""
+        """A view loses the location in the file."""
         super().__array_finalize__(origin)
         self.spot = None
 
     def __reduce__(self) -> Any:
-        """By place: a worker maps the same file instead of getting a copy."""
+        """Pickle the location: a worker maps the same file instead of getting a copy."""
         if self.spot is None:
             return np.asarray(self).__reduce__()
         return _open_spot, (self.spot,)

@@ -24,14 +24,14 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which folders are splits, and how many lie above them."""
+    """The folders that are splits, and the number of folders above them."""
 
     above: int
     splits: dict[str, str]
 
 
 class Members:
-    """Collects the pictures of some tar files without holding one object for each."""
+    """Collects the pictures of tar files without one object per picture."""
 
     def __init__(self, root: Path, files: Sequence[str]) -> None:
         self.root, self.files = root, files
@@ -56,7 +56,7 @@ class Members:
             self._columns[key].append(value)
 
     def build(self) -> Part:
-        """All as one split; a folder that is called like a split may lie above the classes."""
+        """All pictures as one split; a folder named like a split may be above the classes."""
         layout = self._layout()
         alone = layout is not None and len(layout.splits) == 1
         return self._part(None, layout.above + 1 if layout is not None and alone else 0)
@@ -84,7 +84,7 @@ class Members:
         return self.root / self.files[0] if len(self.files) == 1 else self.root
 
     def _layout(self) -> _Layout | None:
-        """The splits at the top, or below the one folder that everything lies in."""
+        """The splits at the top, or below a single top folder."""
         for above in (0, 1):
             names = {folders[above] for folders in self._folders if len(folders) > above}
             if splits := splits_among(names, lambda _: True, self._where):

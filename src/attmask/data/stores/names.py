@@ -10,7 +10,7 @@ from jaxtyping import Int64, UInt8
 
 
 class Names(Sequence[str]):
-    """A read-only list of names: name `i` ends where `ends[i]` says and begins where `i-1` ended.
+    """A read-only list of names: name `i` is the bytes from `ends[i - 1]` to `ends[i]`.
 
     Both arrays may lie in a file (`attmask.data.stores.mapped`); then all processes share them.
     """

@@ -9,13 +9,15 @@ import logging
 import os
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
-from attmask.data.source import Images, Source
+from attmask.data.images import Images
+from attmask.data.source import Source
 from attmask.data.stores.folder import PARQUET, Walk, names_ending
 from attmask.data.stores.labels import Labelled, label_texts, match_classes
 from attmask.data.stores.splits import by_prefix, splits_among, with_train
@@ -93,6 +95,10 @@ class Rows:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_groups": OrderedDict(), "_process": -1}
+
+    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+        """All files of the store, whichever pictures are asked for."""
+        return [self.root / name for name in self.files]
 
     def __len__(self) -> int:
         return self._group_begins[-1]

@@ -3,7 +3,7 @@
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ _OPEN_FILES = 64  # a process may hold about 1,000
 
 
 class _OpenFile:
-    """A file that closes when nobody reads from it any more."""
+    """An open file that is closed when it is no longer used."""
 
     def __init__(self, path: Path) -> None:
         self.number = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
@@ -55,6 +55,10 @@ class Shards:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_open": OrderedDict()}
+
+    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+        """All files of the store, whichever pictures are asked for."""
+        return [self.root / name for name in self.files]
 
     def __len__(self) -> int:
         return len(self.names)
@@ -116,7 +120,7 @@ def find_shards(walk: Walk) -> dict[str, list[str]] | None:
 
 
 def refuse_compressed(path: Path) -> None:
-    """A compressed tar cannot be read from the middle: say how to unpack it."""
+    """Raise an error for a compressed tar, which has no random access."""
     if path.name.lower().endswith(COMPRESSED_TARS):
         raise UserError(
             f"{path} is a compressed tar, of which no single picture can be read; "

@@ -18,10 +18,10 @@ WORDS = {
     VAL: ("val", "valid", "validation", "dev", "eval"),
     TEST: ("test", "testing"),
 }
-"""What people call each split, whatever the case."""
+"""The names of each split, in any case."""
 
 SIDE_FOLDERS = frozenset({"masks", "trimaps"})
-"""Folders that may lie beside the splits and hold pictures of another kind."""
+"""Folders beside the splits that may hold other pictures, such as masks."""
 
 _MEANING = {word: split for split, words in WORDS.items() for word in words}
 _WORD = "|".join(sorted(_MEANING, key=len, reverse=True))
@@ -32,7 +32,7 @@ Held = TypeVar("Held")
 
 
 def split_of(name: str) -> str | None:
-    """The split that a name means: `Validation`, `train2017` and `test_images` are known too."""
+    """The split of a name, for instance of `Validation`, `train2017` or `test_images`."""
     found = _NAME.fullmatch(name.strip())
     return _MEANING[found[1].lower()] if found else None
 
@@ -72,7 +72,7 @@ def splits_among(
 def _folders_by_split(
     named: Mapping[str, str], holds_images: Callable[[str], bool]
 ) -> dict[str, list[str]]:
-    """Those that hold images; a train folder counts without any, to be complained of later."""
+    """The folders that hold images; an empty train folder is kept, so that an error can name it."""
     found = {}
     for split in SPLITS:
         ours = [folder for folder, meaning in named.items() if meaning == split]
@@ -104,7 +104,7 @@ def in_order(found: Mapping[str, Held]) -> dict[str, Held]:
 
 
 def with_train(found: Mapping[str, Held], where: str | Path) -> dict[str, Held]:
-    """The splits; where none is train, val (or else test) takes its place, and that is said."""
+    """The splits; without train, val (or else test) replaces it, with a warning."""
     if TRAIN in found or not found:
         return in_order(found)
     first, *rest = in_order(found)

@@ -1,4 +1,4 @@
-"""What is in one tar file: its pictures, where they begin, and the label that lies beside each."""
+"""The pictures of one tar file with their offsets and labels."""
 
 import json
 import logging
@@ -82,7 +82,7 @@ class _Headers(tarfile.TarFile):
 
 
 def _members(file: Path, raw: IO[bytes]) -> Iterator[tarfile.TarInfo]:
-    """The whole regular files of a tar, by their headers: what lies between is not read."""
+    """The complete regular files of a tar, read from the headers only."""
     length, end, links = file.stat().st_size, 0, 0
     try:
         with _Headers.open(fileobj=raw, mode="r:") as archive:
@@ -111,12 +111,12 @@ def _members(file: Path, raw: IO[bytes]) -> Iterator[tarfile.TarInfo]:
 
 
 def _label(ending: str, text: bytes, name: str) -> str | None:
-    """What a `.cls` says, or `label` of a `.json`; other JSON says nothing."""
+    """The label in a `.cls` file, or under `label` in a `.json` file."""
     try:
         if ending == ".cls":
             return text.decode().strip()
         found = json.loads(text)
     except ValueError as fault:
-        raise UserError(f"{name} cannot be read as a label: {fault}; mend the shard") from fault
+        raise UserError(f"{name} cannot be read as a label: {fault}; repair the shard") from fault
     label = found.get("label") if isinstance(found, dict) else None
     return None if label is None else str(label)

@@ -10,6 +10,7 @@ import numpy as np
 from attmask.data.source import Source
 from attmask.data.sources import open_images
 from attmask.data.stores.labels import in_order
+from attmask.data.subset import first_per_class
 from attmask.errors import UserError
 from attmask.evaluation.datasets.listed import files_source, folder_with, require_pictures, table
 from attmask.settings import Config, setting
@@ -46,7 +47,9 @@ class Folder(Config):
         source = (images.held_out or images.train).with_own_classes()
         if source.labels is None:
             raise UserError(f"the images of {source.root} have no labels; wanted {self.layout}")
-        return Gallery(source if self.per_class is None else source.first_per_class(self.per_class))
+        return Gallery(
+            source if self.per_class is None else first_per_class(source, self.per_class)
+        )
 
 
 class CUB(Config):

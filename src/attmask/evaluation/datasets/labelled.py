@@ -9,6 +9,7 @@ import numpy as np
 
 from attmask.data.source import Source
 from attmask.data.sources import open_images
+from attmask.data.subset import first_per_class, first_percent
 from attmask.errors import UserError
 from attmask.settings import Config, setting
 
@@ -81,9 +82,9 @@ class Labelled(Config):
         # Those that only the test images have come last: the numbers of the others stay.
         train = replace(train, classes=test.classes)
         if self.per_class is not None:
-            train = train.first_per_class(self.per_class)
+            train = first_per_class(train, self.per_class)
         if self.percent is not None:
-            train = train.first_percent(self.percent)
+            train = first_percent(train, self.percent)
         return Split(train, test, tested)
 
 

@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Int64
 
 from attmask import distributed
+from attmask.data.config import DataConfig
 from attmask.data.contents import contents
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import Crop
 from attmask.evaluation.features.forward import Batch, Features, forward

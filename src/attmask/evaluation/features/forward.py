@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor, nn
 
-from attmask.data.sources import DataConfig
+from attmask.data.config import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.features.images import Crops
 from attmask.evaluation.features.readout import Readout

@@ -11,10 +11,10 @@ from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
-from attmask.data.sources import DataConfig
-from attmask.data.workers import Feed, share, start_worker
+from attmask.data.workers import Feed, start_worker, to_shared_memory
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import Crop
 
@@ -184,4 +184,4 @@ def _stack(items: list[tuple[Tensor, ...] | UserError]) -> tuple[Tensor, ...] | 
             return item
         read.append(item)
     batch = tuple(torch.stack(column) for column in zip(*read, strict=True))
-    return share(batch) or batch
+    return to_shared_memory(batch) or batch

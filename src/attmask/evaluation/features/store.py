@@ -9,8 +9,6 @@ import hashlib
 import json
 import math
 import os
-import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,11 +18,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
-from attmask import distributed
+from attmask import atomic, distributed
 from attmask.errors import UserError
 
 VALUES, ROWS, KEY = "values.npy", "rows.npy", "key.json"
-_PART = ".part-"
 _NUMBERS_AT_ONCE = 2**22  # 16 MB of fp32
 
 
@@ -104,35 +101,26 @@ class FeatureStore:
         shared disk.
         """
         place = self.place(key)
-        name = f"{_PART}{place.parent.name}-{place.name}-{_this_process()}"
-        part = self.folder / distributed.from_main(name)
+        writer = distributed.from_main(atomic.new_writer() if distributed.is_main() else "")
         rank, world = distributed.rank(), distributed.world_size()
         rows = distributed.share_of(images)
         try:
-            if distributed.is_main():
-                _remove_leftovers(self.folder)
-            part.mkdir(parents=True, exist_ok=True)
-            values = _new_array(part / f"{rank}-{VALUES}", (len(rows), *shape))
-            readable = np.zeros(len(rows), dtype=np.bool_)
-            yield Share(rows, values, readable)
-            values.flush()
-            np.save(part / f"{rank}-{ROWS}", np.flatnonzero(readable).astype(np.int64))
-            distributed.wait_for_all()
-            if distributed.is_main():
-                _join(part, images, shape, world)
-                (part / KEY).write_text(json.dumps(key, indent=1))
-                place.parent.mkdir(exist_ok=True)
-                shutil.rmtree(place, ignore_errors=True)
-                part.rename(place)
+            with atomic.folder(place, replaces=lambda _: True, writer=writer) as part:
+                values = _new_array(part / f"{rank}-{VALUES}", (len(rows), *shape))
+                readable = np.zeros(len(rows), dtype=np.bool_)
+                yield Share(rows, values, readable)
+                values.flush()
+                np.save(part / f"{rank}-{ROWS}", np.flatnonzero(readable).astype(np.int64))
+                distributed.wait_for_all()
+                if distributed.is_main():
+                    _join(part, images, shape, world)
+                    (part / KEY).write_text(json.dumps(key, indent=1))
             distributed.wait_for_all()
         except OSError as fault:
             raise UserError(
                 f"cannot keep features in {self.folder}: {fault.strerror or fault}; "
                 "make room, or choose another folder with --cache"
             ) from fault
-        finally:
-            if distributed.is_main():
-                shutil.rmtree(part, ignore_errors=True)
 
 
 def _new_array(file: Path, shape: tuple[int, ...]) -> "np.memmap[Any, np.dtype[np.float32]]":
@@ -164,25 +152,3 @@ def _join(folder: Path, images: int, shape: tuple[int, ...], shares: int) -> Non
             done += len(some)
         (folder / f"{rank}-{VALUES}").unlink()
     whole.flush()
-
-
-def _this_process() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove what killed processes of this machine had begun to write."""
-    for left in folder.glob(f"{_PART}*-{socket.gethostname()}-*"):
-        number = left.name.rpartition("-")[2]
-        if number.isdecimal() and not _is_alive(int(number)):
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -8,8 +8,8 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
+from attmask.data.config import DataConfig
 from attmask.data.decode import decode_picture
-from attmask.data.sources import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import crop_pixels
 from attmask.evaluation.features.forward import normalise

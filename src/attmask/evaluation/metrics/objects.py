@@ -15,7 +15,8 @@ from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import as_tensor, center_crop
 from attmask.evaluation.features.forward import Batch, Count, uncounted
-from attmask.masking import Block, Grid, High, Hint, Low, Masker, Random, Strategy
+from attmask.mask import Grid
+from attmask.masking import Block, High, Hint, Low, Masker, Random, Strategy
 from attmask.metric import Metric
 
 BACKGROUND, OBJECT, UNKNOWN = 0, 1, 2

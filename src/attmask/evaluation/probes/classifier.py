@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from attmask import atomic
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.readout import Embedding
@@ -56,7 +55,7 @@ class LinearClassifier:
         return torch.addmm(self.bias, vectors, self.weight.T)
 
     def save(self, file: Path) -> None:
-        """Write everything to one file, beside it first and then renamed."""
+        """Write everything to one file."""
         tensors = {"weight": self.weight.cpu().contiguous(), "bias": self.bias.cpu().contiguous()}
         told = {
             "kind": _KIND,
@@ -68,14 +67,9 @@ class LinearClassifier:
             "rate": json.dumps(self.rate),
             "epoch": json.dumps(self.epoch),
         }
-        part = file.with_name(f".part-{os.getpid()}-{file.name}")
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(save(tensors, told))
-            part.replace(file)
+            atomic.write(file, save(tensors, told))
         except OSError as fault:
-            with suppress(OSError):
-                part.unlink()
             raise UserError(
                 f"cannot keep the classifier {file}: {fault.strerror or fault}; "
                 "make room, or choose another folder with --cache"

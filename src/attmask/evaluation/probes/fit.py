@@ -10,6 +10,7 @@ from pydantic import PositiveFloat
 
 from attmask import distributed
 from attmask.data.source import Source
+from attmask.data.subset import split_holdout
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
@@ -138,7 +139,7 @@ def _best_rate(
     # The rows of the features take the place of the images, some of which may be unreadable.
     rows = np.arange(len(plain.labels), dtype=np.int64)
     everything = replace(train, rows=rows, labels=plain.labels.numpy())
-    learned, asked = (torch.from_numpy(p.rows) for p in everything.split_holdout(_HELD_OUT))
+    learned, asked = (torch.from_numpy(p.rows) for p in split_holdout(everything, _HELD_OUT))
     if len(asked) == 0:
         log.warning("no class has two images to hold one out; all of them choose the learning rate")
         asked = learned

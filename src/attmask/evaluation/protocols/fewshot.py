@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from pydantic import Field
 from torch import Tensor
 
-from attmask.data.source import place_in_class
+from attmask.data.subset import position_in_class
 from attmask.errors import UserError
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.features.crops import CenterCrop
@@ -74,7 +74,7 @@ class FewShot(Config):
         train = extractor.features(model, data.train, crop, self.readout, "train images")
         test = extractor.features(model, data.test, crop, self.readout, "test images")
         labels = checked_labels("train images", train, data.classes)
-        places, sizes = torch.from_numpy(place_in_class(labels.numpy())), labels.bincount()
+        places, sizes = torch.from_numpy(position_in_class(labels.numpy())), labels.bincount()
         fewest, smallest = self._fewest(labels, data)
         metrics: list[Metric] = []
         notes = missing_classes(train, test, data.train.classes)

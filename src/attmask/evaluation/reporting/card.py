@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from attmask import atomic
 from attmask.errors import UserError
 from attmask.evaluation.reporting.old_card import metrics_of_numbers
 from attmask.metric import Metric, check_unique, values_by_key
@@ -85,7 +86,7 @@ def software() -> dict[str, str]:
 
 
 def write_cards(cards: Sequence[Card], file: Path) -> None:
-    """All cards as one JSON document, written beside and renamed."""
+    """All cards as one JSON document."""
     document = json.dumps([card.to_dict() for card in cards], indent=2) + "\n"
     write_text(file, document)
 
@@ -112,14 +113,8 @@ def read_cards(file: Path) -> list[Card]:
 
 def write_text(file: Path, text: str) -> None:
     """Write a file whole or not at all."""
-    beside = file.with_name(f".{file.name}.part")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(file)
+        atomic.write(file, text)
     except OSError as fault:
         why = fault.strerror or fault
         raise UserError(f"cannot write {file}: {why}; choose another --out") from fault
-    finally:
-        if beside.exists():
-            beside.unlink()

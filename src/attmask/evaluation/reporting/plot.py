@@ -1,12 +1,11 @@
 """Curves for people: one line for each network, named where it ends."""
 
-import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
 
+from attmask import atomic
 from attmask.errors import UserError
 
 if TYPE_CHECKING:
@@ -58,14 +57,10 @@ def draw_curves(
         0.03, 0.94, title, color=_INK, fontsize=13, fontweight="bold", va="center", parse_math=False
     )
     figure.text(0.03, 0.885, up, color=_INK, fontsize=10.5, va="center", parse_math=False)
-    part = file.with_name(f".part-{os.getpid()}-{file.name}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(part, format="png", dpi=_DOTS_PER_INCH, facecolor=_PAPER)
-        part.replace(file)
+        with atomic.file(file) as part:
+            figure.savefig(part, format="png", dpi=_DOTS_PER_INCH, facecolor=_PAPER)
     except OSError as fault:
-        with suppress(OSError):
-            part.unlink()
         raise UserError(
             f"cannot write the plot {file}: {fault.strerror or fault}; make room, or choose "
             "another folder with --cache"

@@ -27,7 +27,7 @@ _ALPHA_KINDS = (1, 2)  # of an extra channel: associated and unassociated transp
 
 @dataclass(frozen=True)
 class Header:
-    """What a deep picture says about itself; the size of a TIFF is upright."""
+    """The header of a picture of high bit depth; the size of a TIFF is upright."""
 
     size_wh: tuple[int, int]
     channels: int
@@ -35,9 +35,9 @@ class Header:
     apart: bool = False
 
 
-def deep_header(data: bytes, image: ImageFile | None) -> Header | None:
+def high_bit_depth_header(data: bytes, image: ImageFile | None) -> Header | None:
     """The header of a picture that Pillow could not open (None) or would open with less depth or
-    fewer channels; None where Pillow does well."""
+    fewer channels; None if Pillow reads it fully."""
     if data.startswith(_PNG_START) and image is not None:
         return _png_header(data, image)
     if data.startswith(_TIFF_STARTS):
@@ -55,7 +55,7 @@ def _png_header(data: bytes, image: ImageFile) -> Header | None:
 
 
 def _chunks_fit(data: bytes) -> bool:
-    """Whether each part of a PNG is as long as it says: OpenCV would take memory for it first."""
+    """Whether each chunk of a PNG has its stated length, for which OpenCV would allocate memory."""
     place = len(_PNG_START)
     kind = b""
     while kind != b"IEND" and place + _CHUNK_BYTES <= len(data):
@@ -81,7 +81,7 @@ def _tiff_header(data: bytes, image: ImageFile | None) -> Header | None:
 
 
 def _tags(data: bytes) -> ImageFileDirectory_v2:
-    """What the first page says about itself, where Pillow does not know such pictures."""
+    """The tags of the first page, if Pillow cannot open the file."""
     large = data[2:4] in (b"+\x00", b"\x00+")
     tags = ImageFileDirectory_v2(data[: 16 if large else 8])
     file = io.BytesIO(data)
@@ -90,7 +90,7 @@ def _tags(data: bytes) -> ImageFileDirectory_v2:
     return tags
 
 
-def samples_of_deep(data: bytes, header: Header) -> Samples:
+def high_bit_depth_samples(data: bytes, header: Header) -> Samples:
     """All values of all channels, as they are stored, in the order red, green, blue, others."""
     known = header.channels in (1, 3, 4) and not header.apart  # apart: read, but wrongly
     values = _with_opencv(data) if known else None

@@ -1,4 +1,4 @@
-"""How a picture is stored: its format, its mode, its channels and their depth."""
+"""The format in which a picture is stored: name, mode, channels and bits."""
 
 import io
 import warnings
@@ -21,21 +21,21 @@ _ALPHA_KINDS = (1, 2)
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A picture as its file has it, before anything is converted."""
+class StoredFormat:
+    """The format of a picture in its file, before any conversion."""
 
     format: str
     mode: str
     channels: int
-    """Transparency, which is not trained on, is not counted; a palette stands for colours."""
+    """Without transparency; a palette counts as colour."""
     bits: int
 
 
-def stored(raw: Raw) -> Stored:
-    """What the header of a readable picture says."""
+def stored_format(raw: Raw) -> StoredFormat:
+    """Read the format from the header of a readable picture."""
     if isinstance(raw, np.ndarray):
         channels = raw.shape[2] if raw.ndim == 3 else 1
-        return Stored("array", str(raw.dtype), channels, 8 * raw.dtype.itemsize)
+        return StoredFormat("array", str(raw.dtype), channels, 8 * raw.dtype.itemsize)
     try:
         image = open_with_pillow(raw)
     except (SyntaxError, UnidentifiedImageError):
@@ -47,11 +47,11 @@ def stored(raw: Raw) -> Stored:
     if image.format == "PNG":
         bits = raw[_PNG_DEPTH]  # Pillow keeps 8 of 16 bits of colours
     channels = 1 if deep or image.mode in _ONE_CHANNEL else 3
-    return Stored(image.format or "unknown", image.mode, channels, bits)
+    return StoredFormat(image.format or "unknown", image.mode, channels, bits)
 
 
-def _tiff(raw: bytes, image: TiffImageFile | None) -> Stored:
-    """By its tags: a TIFF may have more channels, and deeper ones, than Pillow opens."""
+def _tiff(raw: bytes, image: TiffImageFile | None) -> StoredFormat:
+    """Read the format from the tags of a TIFF, which Pillow may not support."""
     tags = _tags(raw) if image is None else image.tag_v2
     channels = int(tags.get(_CHANNELS, 1))
     extra = np.atleast_1d(tags.get(_EXTRA, ()))
@@ -60,7 +60,7 @@ def _tiff(raw: bytes, image: TiffImageFile | None) -> Stored:
     if tags.get(_PHOTOMETRIC) in (_PALETTE, _CMYK):
         channels = 3
     mode = f"{channels} channels" if image is None else image.mode
-    return Stored("TIFF", mode, channels, int(np.max(tags.get(_DEPTH, 1))))
+    return StoredFormat("TIFF", mode, channels, int(np.max(tags.get(_DEPTH, 1))))
 
 
 def _tags(raw: bytes) -> ImageFileDirectory_v2:

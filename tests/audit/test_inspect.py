@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attmask.audit import record
-from attmask.audit.audit import MAX_IMAGES, inspect_images
-from attmask.audit.record import Audit, Unreadable
+from attmask.audit import audit as audits
+from attmask.audit.audit import Audit, Timing, Unreadable
+from attmask.audit.inspect import MAX_IMAGES, inspect_images
 from attmask.audit.table import render
-from attmask.audit.timing import Timing
 from attmask.audit.warn import warnings_of
 from attmask.cli import parse
 from attmask.errors import UserError
@@ -103,7 +102,7 @@ def test_every_held_out_split_is_compared_with_those_before_it(tmp_path: Path) -
     assert found.skipped == {".dng": 1}
     text = " ".join(render(found).split())
     assert "images train 6, val 7, test 8" in text
-    assert "other files 1 file is passed over because of the ending: .dng 1" in text
+    assert "other files 1 file is skipped because of the ending: .dng 1" in text
     assert "test in val 1 testing/of val.png = valid/1.png" in text
 
 
@@ -120,7 +119,7 @@ def test_kinds_sizes_and_classes_are_those_of_the_files(audit: Audit) -> None:
 
 def test_warnings_say_it_in_sentences(audit: Audit) -> None:
     assert audit.warnings == (
-        "1 image of 24 cannot be read: others will take their place",
+        "1 image of 24 cannot be read: other images will replace them",
         "1 image of val is also in train",
         "1 more of val looks like one in train",
         "17% of the images are copies or near copies of others: they weigh more in training than "
@@ -147,10 +146,10 @@ def test_more_unreadable_images_than_a_run_allows_are_warned_of_as_such(audit: A
     two = replace(audit, unreadable=2 * audit.unreadable)
     assert warnings_of(two, unreadable_limit=0.01, memory=None)[0] == (
         "2 images of 24 cannot be read: above data.unreadable_limit=0.01, so a run would stop; "
-        "mend or remove them"
+        "repair or remove them"
     )
     said = warnings_of(two, unreadable_limit=0.1, memory=None)[0]
-    assert said == "2 images of 24 cannot be read: others will take their place"
+    assert said == "2 images of 24 cannot be read: other images will replace them"
 
 
 def test_names_that_are_no_text_are_shown_as_escapes(audit: Audit) -> None:
@@ -246,7 +245,7 @@ def test_what_a_run_costs_is_shown_and_warned_of(audit: Audit) -> None:
 
 def test_the_keys_of_the_json_are_those_that_are_documented(audit: Audit) -> None:
     found = json.loads(json.dumps(audit.to_dict()))
-    documented = re.findall(r"^ {4}([a-z_]+(?:, [a-z_]+)?) {2,}", record.__doc__ or "", re.M)
+    documented = re.findall(r"^ {4}([a-z_]+(?:, [a-z_]+)?) {2,}", audits.__doc__ or "", re.M)
     assert list(found) == [key for keys in documented for key in keys.split(", ")]
     for spread in found["sizes"].values():
         assert list(spread) == ["min", "q05", "median", "q95", "max"]

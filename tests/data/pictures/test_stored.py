@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attmask.audit.stored import Stored, stored
+from attmask.data.pictures.stored import StoredFormat, stored_format
 
 DEEP = (np.arange(48 * 3, dtype=np.uint16) * 300).reshape(6, 8, 3)
 
@@ -48,7 +48,7 @@ def encoded(ending: str, pixels: np.ndarray) -> bytes:
 def test_format_mode_channels_and_depth_are_those_of_the_file(
     mode: str, kind: str, channels: int, bits: int
 ) -> None:
-    found = stored(saved(mode, kind))
+    found = stored_format(saved(mode, kind))
     # A palette of few colours needs fewer bits.
     assert (found.format, found.channels) == (kind, channels)
     assert found.mode == mode
@@ -58,7 +58,10 @@ def test_format_mode_channels_and_depth_are_those_of_the_file(
 @pytest.mark.parametrize("ending", [".png", ".tiff"])
 def test_deep_colours_and_deep_greys_keep_their_depth(ending: str) -> None:
     kind = "PNG" if ending == ".png" else "TIFF"
-    colour, grey = stored(encoded(ending, DEEP)), stored(encoded(ending, DEEP[:, :, 0]))
+    colour, grey = (
+        stored_format(encoded(ending, DEEP)),
+        stored_format(encoded(ending, DEEP[:, :, 0])),
+    )
     assert (colour.format, colour.channels, colour.bits) == (kind, 3, 16)
     assert (grey.format, grey.channels, grey.bits) == (kind, 1, 16)
 
@@ -76,16 +79,16 @@ def test_a_tiff_of_channels_that_pillow_does_not_know_is_read_by_its_tags() -> N
     raw = (
         b"II*\0" + (8).to_bytes(4, "little") + len(entries).to_bytes(2, "little") + body + bytes(4)
     )
-    assert stored(raw) == Stored("TIFF", "5 channels", 5, 8)
+    assert stored_format(raw) == StoredFormat("TIFF", "5 channels", 5, 8)
 
 
 @pytest.mark.parametrize(
     ("array", "wanted"),
     [
-        (np.zeros((4, 5), np.uint8), Stored("array", "uint8", 1, 8)),
-        (np.zeros((4, 5, 7), np.uint16), Stored("array", "uint16", 7, 16)),
-        (np.zeros((4, 5, 3), np.float32), Stored("array", "float32", 3, 32)),
+        (np.zeros((4, 5), np.uint8), StoredFormat("array", "uint8", 1, 8)),
+        (np.zeros((4, 5, 7), np.uint16), StoredFormat("array", "uint16", 7, 16)),
+        (np.zeros((4, 5, 3), np.float32), StoredFormat("array", "float32", 3, 32)),
     ],
 )
-def test_an_array_is_what_it_is(array: np.ndarray, wanted: Stored) -> None:
-    assert stored(array) == wanted
+def test_an_array_is_what_it_is(array: np.ndarray, wanted: StoredFormat) -> None:
+    assert stored_format(array) == wanted

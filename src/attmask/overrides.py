@@ -1,4 +1,4 @@
-"""Text in, checked configs out: YAML values, `key=value`, and what is wrong in one line."""
+"""Parse YAML and `key=value` overrides into validated configs, with one-line errors."""
 
 import difflib
 import json
@@ -64,7 +64,7 @@ _Checked = TypeVar("_Checked", bound=Config)
 
 
 def checked(model: type[_Checked], values: object, origin: str) -> _Checked:
-    """Build a config; what is wrong with it becomes one line."""
+    """Build a config; validation errors become one line."""
     try:
         return model.model_validate(values)
     except ValidationError as fault:
@@ -92,7 +92,7 @@ _WRONG_LENGTH = ("missing", "too_long", "tuple_type")
 
 
 def _wanted_values(model: type[Config], key: str) -> str | None:
-    """How many values a setting such as [a, b] takes; None where their number is free."""
+    """A hint how many values a setting such as [a, b] takes; None if any number is allowed."""
     field = dict(fields_of(model)).get(key)
     if field is None or get_origin(field.annotation) is not tuple:
         return None
@@ -103,7 +103,7 @@ def _wanted_values(model: type[Config], key: str) -> str | None:
 
 
 def with_values(config: _Checked, pairs: Iterable[tuple[str, Any]], origin: str = "") -> _Checked:
-    """The config with other values, checked as a whole."""
+    """A copy of the config with other values, validated again."""
     known = [name for name, _ in fields_of(type(config))]
     values = config.model_dump()
     for key, value in pairs:
@@ -118,7 +118,7 @@ def with_values(config: _Checked, pairs: Iterable[tuple[str, Any]], origin: str 
 
 
 def _key(model: type[Config], location: tuple[int | str, ...]) -> str:
-    """The dotted name of a setting, without the places inside its value."""
+    """The dotted name of a setting, without indices into its value."""
     key: list[str] = []
     for part in map(str, location):
         key.append(part)
@@ -139,7 +139,7 @@ _LISTED_BY = {
 
 
 def unknown(kind: str, name: str, names: Sequence[str]) -> str:
-    """Says that a name is unknown, and which ones are near."""
+    """The message for an unknown name, with the closest known names."""
     inside = [known for known in names if known.startswith(f"{name}.")]
     same_end = [known for known in names if known.endswith("." + name.rpartition(".")[2])]
     near = inside or same_end or difflib.get_close_matches(name, names)
@@ -149,13 +149,13 @@ def unknown(kind: str, name: str, names: Sequence[str]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which 1e-4 is a number and a key that comes twice is refused."""
+    """YAML in which 1e-4 is a number and a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [key.value for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(problem=f"the key {key} comes twice")
+                raise yaml.constructor.ConstructorError(problem=f"the key {key} appears twice")
         return super().construct_mapping(node, deep)
 
 
@@ -175,12 +175,12 @@ _Dumper.add_representer(
 
 
 def dump_yaml(values: object) -> str:
-    """Plain values to YAML, in their order."""
+    """Write plain values as YAML, in their order."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False)
 
 
 def parse_yaml(text: str | bytes, origin: str) -> Any:
-    """YAML to plain values; `origin` says in an error where the text stood."""
+    """Parse YAML to plain values; errors name `origin`."""
     try:
         return yaml.load(text, Loader=_Loader)
     except (yaml.YAMLError, ValueError) as fault:  # a date such as 2026-13-01 is a ValueError
@@ -192,7 +192,7 @@ def parse_yaml(text: str | bytes, origin: str) -> Any:
 
 
 def text_of(value: object) -> str:
-    """A value as it is written in an override."""
+    """Format a value as in an override."""
     with suppress(UserError):
         if isinstance(value, str) and value.isprintable() and parse_yaml(value, value) == value:
             return value

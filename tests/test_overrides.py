@@ -1,7 +1,7 @@
 import pytest
 
-from attmask.assign import assigned, checked, describe, parse_yaml, text_of, unknown, with_values
 from attmask.errors import UserError
+from attmask.overrides import assigned, checked, describe, parse_yaml, text_of, unknown, with_values
 from attmask.settings import Config, setting
 
 
@@ -51,7 +51,7 @@ def test_an_unknown_name_is_answered_with_near_ones_or_with_where_they_are_liste
 
 
 def test_a_key_that_comes_twice_and_broken_yaml_are_refused() -> None:
-    with pytest.raises(UserError, match="the key a comes twice"):
+    with pytest.raises(UserError, match="the key a appears twice"):
         parse_yaml("a: 1\na: 2", "file")
     with pytest.raises(UserError, match="'file' is not YAML"):
         parse_yaml("[1, ", "file")

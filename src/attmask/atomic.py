@@ -1,0 +1,183 @@
+"""Files and folders that are written whole or not at all: beside the old one, flushed, renamed.
+
+FOLDER/.part-1234-5f3a9c01@host-4026531836@cards.json    what is being written, and by whom
+"""
+
+import errno
+import os
+import re
+import secrets
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_PREFIX = ".part-"
+_PART = re.compile(r"\.part-(?P<writer>(?P<pid>\d+)-[0-9a-f]+@(?P<host>[^@]+))@.+", re.DOTALL)
+_ABANDONED_SECONDS = 3600
+_ATTEMPTS = 3
+
+_own_writers: set[str] = set()
+"""The writers of this process that have not finished."""
+
+
+def write(path: Path, content: bytes | str) -> None:
+    """Write a file; text is encoded as UTF-8."""
+    with file(path) as part:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def file(path: Path) -> Iterator[Path]:
+    """Give a path to write to; the file there replaces `path` unless the block raises.
+
+    The temporary name ends like the final one, for libraries that go by the suffix.
+    """
+    writer = new_writer()
+    part = _part(path, writer)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.touch()
+        _remove_leftovers(part)
+        yield part
+        _flush(part)
+        part.replace(path)
+        _flush(path.parent)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        _own_writers.discard(writer)
+
+
+@contextmanager
+def folder(
+    path: Path, *, replaces: Callable[[Path], bool], writer: str | None = None
+) -> Iterator[Path]:
+    """Give a folder to fill; it becomes `path` unless the block raises.
+
+    Where `path` exists by then, it is replaced if `replaces` says so; otherwise it stays and the
+    new folder is discarded. Several processes fill one folder if all give the same `writer`, made
+    by one of them with `new_writer`: that one renames the folder, after the others are done.
+    """
+    writer = writer or new_writer()
+    is_owner = writer in _own_writers
+    part = _part(path, writer)
+    try:
+        part.mkdir(parents=True, exist_ok=True)
+        if is_owner:
+            _remove_leftovers(part)
+        yield part
+        if is_owner:
+            for written in part.iterdir():
+                _flush(written)
+            _flush(part)
+            _put(part, path, replaces)
+            _flush(path.parent)
+    finally:
+        if is_owner:
+            shutil.rmtree(part, ignore_errors=True)
+            _own_writers.discard(writer)
+
+
+def new_writer() -> str:
+    """Return a new name for a writer, which contains its process and machine.
+
+    A name is seen by all machines of a shared disk; locks often are not.
+    """
+    writer = f"{os.getpid()}-{secrets.token_hex(4)}@{_host()}"
+    _own_writers.add(writer)
+    return writer
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder: rename it first, so that no reader finds half of it, then delete it."""
+    writer = new_writer()
+    removed = _part(path, writer)
+    with suppress(OSError):  # it is not there, or another process removes it too
+        path.rename(removed)
+    shutil.rmtree(removed, ignore_errors=True)
+    _own_writers.discard(writer)
+
+
+def is_being_written(folder: Path) -> bool:
+    """Whether `folder` holds a file or folder that is not finished."""
+    return any(folder.glob(f"{_PREFIX}*"))
+
+
+def _part(path: Path, writer: str) -> Path:
+    return path.with_name(f"{_PREFIX}{writer}@{path.name}")
+
+
+def _host() -> str:
+    """Return the machine and the namespace of its process numbers, which containers have each."""
+    namespace = ""
+    with suppress(OSError):
+        namespace = "".join(filter(str.isdigit, str(Path("/proc/self/ns/pid").readlink())))
+    return re.sub("[/@]", "_", f"{socket.gethostname()}-{namespace}")
+
+
+def _put(part: Path, final: Path, replaces: Callable[[Path], bool]) -> None:
+    """Rename a finished folder, unless another process was first and its folder is to stay."""
+    for _ in range(_ATTEMPTS):
+        if final.exists() and replaces(final):
+            remove_folder(final)
+        try:
+            part.rename(final)
+        except OSError as fault:
+            if fault.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+        else:
+            return
+
+
+def _remove_leftovers(own: Path) -> None:
+    """Remove what processes that were killed while they wrote have left beside `own`.
+
+    A process of this machine is known to live or not. One of another machine is taken for dead
+    when nothing was written for an hour by the clock of the disk, which has just dated `own`.
+    """
+    now = own.stat().st_mtime
+    for left in own.parent.glob(f"{_PREFIX}*"):
+        if left != own and _is_abandoned(left, now):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    left.unlink()
+
+
+def _is_abandoned(part: Path, now: float) -> bool:
+    owner = _PART.fullmatch(part.name)
+    if owner is None:  # not ours
+        return False
+    if owner["host"] == _host():
+        pid = int(owner["pid"])
+        if pid == os.getpid():
+            return owner["writer"] not in _own_writers
+        return not _lives(pid)
+    try:
+        written = (part, *part.iterdir()) if part.is_dir() else (part,)
+        last: float = max(path.stat().st_mtime for path in written)
+    except OSError:  # finished or removed meanwhile
+        return False
+    return now - last >= _ABANDONED_SECONDS
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it belongs to another user
+        return True
+    return True
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file or a folder is on disk: only then is a rename safe from a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
