@@ -2,13 +2,17 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import attmask
 from attmask.api import pretrain
 from attmask.evaluation.datasets.labelled import Labelled
+from attmask.evaluation.features.crops import center_crop
 from attmask.evaluation.task import Task
 from attmask.mask import Mask
 from tests.runs import SHORT
@@ -46,6 +50,27 @@ def test_a_protocol_of_ones_own_is_measured_like_any_other(run: Path, scenes: Pa
     assert 0 <= card.values["nearest_mean.top1"] <= 100
 
 
+def test_a_task_on_dense_features_takes_fewer_than_forty_lines(run: Path, scenes: Path) -> None:
+    made: dict[str, Any] = {}
+    exec(BLOCKS[2], made)
+    assert len([line for line in BLOCKS[2].splitlines() if line.strip()]) < 40
+    cards = attmask.evaluate([run, f"{run}@untrained"], made["task"], data=scenes, workers=0)
+    truth = is_object_by_hand(scenes)
+    for card in cards:
+        # At least as good as calling every patch an object: the maps are where the masks are.
+        assert 100 * truth < card.values["label_transfer.iou"] < 100
+
+
+def is_object_by_hand(scenes: Path) -> float:
+    """The share of patches of 8 pixels that mostly show an object, in all held-out scenes."""
+    shares = []
+    for file in sorted((scenes / "masks" / "val").rglob("*.png")):
+        with Image.open(file) as opened:
+            crop = np.asarray(center_crop(opened.convert("L"), 32, Image.Resampling.NEAREST))
+        shares.append(((crop > 0).reshape(4, 8, 4, 8).mean(axis=(1, 3)) > 0.5).mean())
+    return float(np.mean(shares))
+
+
 def test_a_strategy_of_ones_own_makes_masks() -> None:
     class MyStrategy:
         ratio_per = "step"
@@ -55,7 +80,7 @@ def test_a_strategy_of_ones_own_makes_masks() -> None:
 
     attention = torch.rand(8, 196).softmax(dim=-1)
     made: dict[str, object] = {"MyStrategy": MyStrategy, "attention": attention, "step": 0}
-    exec(BLOCKS[2], made)
+    exec(BLOCKS[3], made)
     mask = made["mask"]
     assert isinstance(mask, torch.Tensor)
     assert mask.any()
