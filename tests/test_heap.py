@@ -30,6 +30,13 @@ def test_memory_is_returned_where_it_grew_by_more_than_a_tenth() -> None:
     assert trims([*first, 120, 132, 133, 90, 140]) == [9, 11]
 
 
+def test_what_is_allowed_is_known_after_the_first_steps() -> None:
+    heap = Heap(resident=lambda: 1000, trim=lambda: None)
+    assert heap.allowed == 0
+    heap.after_step()
+    assert heap.allowed == 1100
+
+
 def test_the_first_steps_and_systems_that_do_not_say_are_left_alone() -> None:
     assert trims([1, 10, 100, 1000, 10_000, 100_000]) == []
     assert trims([None] * 20) == []

@@ -25,15 +25,20 @@ class Heap:
     _steps: int = 0
     _usual: int = 0
 
+    @property
+    def allowed(self) -> int:
+        """The memory that is held before any of it is returned: a tenth over the first steps."""
+        return int(_GROWTH * self._usual)
+
     def after_step(self) -> None:
-        """Return freed memory if there is a tenth more than after the first steps."""
+        """Return freed memory if more is held than is allowed."""
         held = self.resident()
         if held is None:
             return
         self._steps += 1
         if self._steps <= _FIRST_STEPS:
             self._usual = max(self._usual, held)
-        elif held > _GROWTH * self._usual:
+        elif held > self.allowed:
             self.trim()
 
 

@@ -125,7 +125,7 @@ class Trainer:
         self._saved_step: int | None = None
         self._saved_at = time.monotonic()
         self._updating = False
-        self._heap = Heap()
+        self.heap = Heap()
         self._evaluation_cut = False
         self._pace = Pace()
         self._resume()
@@ -261,7 +261,7 @@ class Trainer:
             update_(*parts, report.mean_logits, now, self.precision, clip=config.optim.clip)
             self._updating = False
             if self.device.type == "cpu":
-                self._heap.after_step()
+                self.heap.after_step()
             return report
         except torch.OutOfMemoryError as fault:
             raise UserError(

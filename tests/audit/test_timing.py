@@ -1,19 +1,24 @@
 """Timing a config: real steps in a process of its own."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from attmask.audit.audit import Timing
+from attmask.audit.memory import peak_bytes
 from attmask.audit.timing import measure, time_steps
 from attmask.config import override
 from attmask.data.sources import open_images
+from attmask.data.synthetic import write_folder
 from attmask.data.views import Views
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
 from attmask.schedules import StepSchedule
 from attmask.step import StepReport
 from attmask.train import Trainer
+from tests.runs import environment
 
 TINY = override(load_recipe("tiny"), ["train.workers=1", "train.threads=1", "schedule.epochs=7"])
 
@@ -64,3 +69,32 @@ def test_the_peak_includes_a_step_with_the_largest_masks(scenes: Path, tmp_path:
     assert len(trainer.hidden) == 7
     assert timing.steps_timed == 5  # neither the first nor the one of the largest masks
     assert trainer.distiller.masker.ratio == (0.1, 0.75)
+
+
+RUN = """
+import sys
+from attmask.api import pretrain
+from attmask.audit.memory import peak_bytes
+
+pretrain(sys.argv[1], recipe="cpu", out=sys.argv[2], overrides=sys.argv[3:])
+print("peak", peak_bytes())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(peak_bytes() is None, reason="the system does not say what was held")
+def test_a_run_takes_the_memory_that_was_forecast(tmp_path: Path) -> None:
+    write_folder(tmp_path / "data", train=2000, val=500, size=64, seed=0)
+    settings = ["schedule.epochs=3", "monitor.knn_every_epochs=1", "train.precision=fp32"]
+    config = override(load_recipe("cpu"), settings)
+    forecast = time_steps(config, open_images(tmp_path / "data")).process_bytes
+    assert forecast is not None
+    said = subprocess.run(
+        [sys.executable, "-c", RUN, tmp_path / "data", tmp_path / "run", *settings],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment(),
+    )
+    taken = int(said.stdout.splitlines()[-1].removeprefix("peak "))
+    assert forecast == pytest.approx(taken, rel=0.15)

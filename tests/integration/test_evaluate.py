@@ -172,7 +172,7 @@ NEEDS = {
         ("knn", "occlusion", "occlusion.reference=RUN", "occlusion.classifier=nowhere"),
         "there is no classifier nowhere",
     ),
-    "blocks": (("knn", "recall", "recall.reading.blocks=9"), "the last 9 blocks were asked for"),
+    "blocks": (("knn", "recall", "recall.readout.blocks=9"), "the last 9 blocks were asked for"),
     "whole patches": (("knn", "linear", "linear.image_size=33"), "not a multiple of patch size 8"),
     "clusters": (("knn", "clustering", "clustering.clusters=999"), "999 clusters were asked of"),
     "masks": (("knn", "objects", "--data", "objects=FLAT"), "has a mask; wanted SPLIT/CLASS/ID"),

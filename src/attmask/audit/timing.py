@@ -116,10 +116,16 @@ def measure(trainer: Trainer) -> Timing:
         epochs=epochs,
         epoch_seconds=epoch_seconds,
         run_seconds=epoch_seconds * epochs,
-        process_bytes=peak_bytes(),
+        process_bytes=_process_bytes(trainer),
         workers_bytes=sum(known) if len(known) == len(workers) else None,
         device_bytes=_device_bytes(trainer.device),
     )
+
+
+def _process_bytes(trainer: Trainer) -> int | None:
+    """The peak so far, or what a longer run holds before it returns freed memory."""
+    peak = peak_bytes()
+    return None if peak is None else max(peak, trainer.heap.allowed)
 
 
 def _crops_of_evaluation(config: PretrainConfig, images: Images) -> Tensor | None:

@@ -80,13 +80,14 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     dead.wait()
     own = atomic.new_writer()
     numbers = own.partition("-")[2]
+    beside = FeatureStore(tmp_path).place(ONE).parent
     left, other = (
-        tmp_path / f".part-{dead.pid}-{numbers}@abc",
-        tmp_path / ".part-1-0f@elsewhere@abc",
+        beside / f".part-{dead.pid}-{numbers}@abc",
+        beside / ".part-1-0f@elsewhere@abc",
     )
-    alive = tmp_path / f".part-{own}@abc"
+    alive = beside / f".part-{own}@abc"
     for folder in (left, other, alive):
-        folder.mkdir()
+        folder.mkdir(parents=True)
     filled(tmp_path, ONE)
     assert not left.exists()
     assert other.exists()

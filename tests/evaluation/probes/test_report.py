@@ -10,7 +10,7 @@ from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.probes.budget import Budget
 from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.report import PaperRate, keep_classifier, report
-from attmask.evaluation.probes.training import Curve, choose
+from attmask.evaluation.probes.training import AccuracyCurve, choose
 from attmask.evaluation.task import Measures
 from tests.evaluation.models import extractor_in
 
@@ -22,7 +22,7 @@ def split(scenes: Path) -> Split:
     return Labelled().open(scenes)
 
 
-def told(curve: Curve, rates: tuple[float, ...], split: Split) -> Measures:
+def told(curve: AccuracyCurve, rates: tuple[float, ...], split: Split) -> Measures:
     return report(
         curve,
         choose(curve, rates),
@@ -38,7 +38,7 @@ def told(curve: Curve, rates: tuple[float, ...], split: Split) -> Measures:
 
 
 def test_the_table_has_the_best_rate_and_the_details_have_all(split: Split) -> None:
-    curve: Curve = [
+    curve: AccuracyCurve = [
         [Accuracy(10.0, 20.0), Accuracy(50.0, 60.0)],
         [Accuracy(30.0, 40.0), Accuracy(40.0, 70.0)],
     ]

@@ -18,9 +18,9 @@ from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.probes import training as probe
 from attmask.evaluation.probes.classifier import accuracies
 from attmask.evaluation.probes.training import (
-    Batch,
+    AccuracyCurve,
     Batches,
-    Curve,
+    LabelledBatch,
     Probes,
     choose,
     left_out,
@@ -41,7 +41,7 @@ def clouds(images: int, classes: int, *, apart: float, width: int = 6, seed: int
 
 
 def batches_of(features: Features, batch_size: int) -> Batches:
-    def batches(epoch: int) -> Iterator[Batch]:
+    def batches(epoch: int) -> Iterator[LabelledBatch]:
         assert features.labels is not None
         for rows in order(len(features.labels), batch_size=batch_size, seed=0, epoch=epoch):
             yield features.vectors[rows], features.labels[rows]
@@ -196,7 +196,7 @@ def learn_in_one_of_two(rank: int, store: Path, features: Features) -> None:
     """What each of two processes does: it takes its share of every batch; the last has one."""
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
 
-    def shares(epoch: int) -> Iterator[Batch]:
+    def shares(epoch: int) -> Iterator[LabelledBatch]:
         assert features.labels is not None
         for batch in order(len(features.labels), batch_size=8, seed=0, epoch=epoch):
             yield features.vectors[share_of(batch)], features.labels[share_of(batch)]
@@ -239,7 +239,7 @@ class Stopped(Exception):
 
 
 def stop_in(epoch_of_end: int, batches: Batches) -> Batches:
-    def until_then(epoch: int) -> Iterator[Batch]:
+    def until_then(epoch: int) -> Iterator[LabelledBatch]:
         for number, batch in enumerate(batches(epoch)):
             if epoch == epoch_of_end and number == 1:
                 raise Stopped
@@ -265,7 +265,7 @@ def test_a_training_that_was_stopped_ends_with_the_same_bits(
         train(fresh(), stop_in(end, batches), 30, features, tmp_path)
     read: list[int] = []
 
-    def counted(epoch: int) -> Iterator[Batch]:
+    def counted(epoch: int) -> Iterator[LabelledBatch]:
         read.append(epoch)
         return batches(epoch)
 
@@ -306,7 +306,7 @@ def test_a_rate_that_overflows_is_left_out_and_the_others_go_on() -> None:
 
 
 def test_the_best_epoch_of_the_best_rate_is_chosen() -> None:
-    def curve(*rates: tuple[float, ...]) -> Curve:
+    def curve(*rates: tuple[float, ...]) -> AccuracyCurve:
         return [
             [Accuracy(float(top1), 100.0) for top1 in epoch] for epoch in zip(*rates, strict=True)
         ]

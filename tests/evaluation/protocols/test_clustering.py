@@ -22,7 +22,13 @@ from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.protocols import clustering
-from attmask.evaluation.protocols.clustering import Clustering, Found, agreement, cluster, k_means
+from attmask.evaluation.protocols.clustering import (
+    Clustering,
+    ClusterResult,
+    agreement,
+    cluster,
+    k_means,
+)
 from attmask.hardware import Precision
 from attmask.models.backbone import BackboneConfig, build_backbone
 
@@ -195,7 +201,7 @@ def test_length_of_a_feature_does_not_matter(
 ) -> None:
     shown: list[np.ndarray] = []
 
-    def watched(points: np.ndarray, k: int, *, starts: int, seed: int) -> Found:
+    def watched(points: np.ndarray, k: int, *, starts: int, seed: int) -> ClusterResult:
         shown.append(points.copy())
         return k_means(points, k, starts=starts, seed=seed)
 
@@ -240,7 +246,7 @@ def test_of_many_numbers_k_means_learns_from_some_images_and_all_are_in_its_clus
     assert whole.learned_from == 200
     seen: list[np.ndarray] = []
 
-    def watched(points: np.ndarray, k: int, *, starts: int, seed: int) -> Found:
+    def watched(points: np.ndarray, k: int, *, starts: int, seed: int) -> ClusterResult:
         seen.append(points.copy())
         return k_means(points, k, starts=starts, seed=seed)
 

@@ -24,7 +24,7 @@ from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes import training as probe
 from attmask.evaluation.probes.budget import scaled_rates
 from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
-from attmask.evaluation.probes.training import Batch
+from attmask.evaluation.probes.training import LabelledBatch
 from attmask.evaluation.protocols.linear import Linear, TrainingCrops
 from attmask.randomness import uniform
 from tests.evaluation.models import extractor_in
@@ -89,7 +89,7 @@ def test_processes_share_every_batch(
 ) -> None:
     whole = [*crops_of(model, split, extractor).epoch(0)]
     monkeypatch.setattr(distributed, "world_size", lambda: 9)  # the last batch has 8
-    shares: list[list[Batch]] = []
+    shares: list[list[LabelledBatch]] = []
     for rank in range(9):
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
         shares.append([*crops_of(model, split, extractor).epoch(0)])
@@ -218,7 +218,7 @@ def test_a_task_that_was_killed_ends_with_the_same_bits(
     other = replace(extractor, cache=tmp_path / "other")
     epoch_of, epochs = TrainingCrops.epoch, []
 
-    def killed_at(crops: TrainingCrops, end: int | None, epoch: int) -> Iterator[Batch]:
+    def killed_at(crops: TrainingCrops, end: int | None, epoch: int) -> Iterator[LabelledBatch]:
         epochs.append(epoch)
         for number, batch in enumerate(epoch_of(crops, epoch)):
             if (epoch, number) == (end, 1):

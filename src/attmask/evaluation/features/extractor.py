@@ -21,9 +21,9 @@ from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import Crop
-from attmask.evaluation.features.forward import Batch, Features, forward
+from attmask.evaluation.features.forward import Features, ReadBatch, forward
 from attmask.evaluation.features.images import ImageReader, Target, say_unreadable
-from attmask.evaluation.features.readout import CLS, Part, Readout
+from attmask.evaluation.features.readout import CLS, PartialReadout, Readout
 from attmask.evaluation.features.store import FeatureStore, Share, StoredFeatures
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.reporting.progress import counting
@@ -73,7 +73,7 @@ class FeatureExtractor:
         *,
         indices: Sequence[int] | None = None,
         target: Target | None = None,
-    ) -> Iterator[Batch]:
+    ) -> Iterator[ReadBatch]:
         """Values of some images in order, batch after batch; nothing is kept.
 
         `target` is read beside each image, for example its mask. Images that cannot be read are
@@ -174,7 +174,7 @@ class FeatureExtractor:
         shape: tuple[int, ...],
     ) -> StoredFeatures | None:
         """The values as a part of a larger readout that is kept: the last of four blocks."""
-        if not isinstance(readout, Part):
+        if not isinstance(readout, PartialReadout):
             return None
         for other in store.other_readouts(key):
             where = readout.part_of(other["readout"], model.backbone)

@@ -37,7 +37,7 @@ class Features:
         return self.values
 
 
-class Batch(NamedTuple):
+class ReadBatch(NamedTuple):
     """Crops and the values that were read of them, in fp32 on the network's device."""
 
     values: Float[Tensor, "B ..."]
@@ -53,7 +53,7 @@ def forward(
     data: DataConfig,
     *,
     autocast: Autocast = nullcontext,
-) -> Iterator[Batch]:
+) -> Iterator[ReadBatch]:
     """Read a frozen network batch after batch."""
     for shown in crops:
         # The caller's own mode between two batches.
@@ -62,14 +62,14 @@ def forward(
             images = normalise(moved, data.mean, data.std)
             with autocast():
                 values = readout(backbone, images)
-        yield Batch(values.float(), *shown)
+        yield ReadBatch(values.float(), *shown)
 
 
 def uncounted(_: int) -> None:
     """Take no notice of how many images were read; the default where progress may be counted."""
 
 
-def collect(batches: Iterable[Batch], count: Count = uncounted) -> Float[Tensor, "M ..."]:
+def collect(batches: Iterable[ReadBatch], count: Count = uncounted) -> Float[Tensor, "M ..."]:
     """The values of all batches on the CPU."""
     rows: list[Tensor] = []
     for batch in batches:

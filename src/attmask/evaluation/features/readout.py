@@ -33,7 +33,7 @@ class Readout(Protocol):
 
 
 @runtime_checkable
-class Part(Protocol):
+class PartialReadout(Protocol):
     """A readout that can be cut out of the values of a larger one."""
 
     def part_of(self, described: Mapping[str, Any], backbone: Backbone) -> slice | None:

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,6 +121,9 @@ class FeatureStore:
                 f"cannot keep features in {self.folder}: {fault.strerror or fault}; "
                 "make room, or choose another folder with --cache"
             ) from fault
+        finally:
+            with suppress(OSError):  # it is not empty
+                place.parent.rmdir()
 
 
 def _new_array(file: Path, shape: tuple[int, ...]) -> "np.memmap[Any, np.dtype[np.float32]]":

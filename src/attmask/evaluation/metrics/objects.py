@@ -14,7 +14,7 @@ from torch.nn import functional
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import as_tensor, center_crop
-from attmask.evaluation.features.forward import Batch, Count, uncounted
+from attmask.evaluation.features.forward import Count, ReadBatch, uncounted
 from attmask.mask import Grid
 from attmask.masking import Block, High, Hint, Low, Masker, Random, Strategy
 from attmask.metric import Metric
@@ -188,25 +188,25 @@ class ObjectRegions:
         return as_tensor(center_crop(region, self.size, Image.Resampling.NEAREST))[0]
 
 
-Measured = dict[str, list[Float[Tensor, "m"]]]
+ObjectMeasures = dict[str, list[Tensor]]
 """Every measure of the images that show an object, batch by batch."""
 
 
 def measure_objects(
-    batches: Iterable[Batch],
+    batches: Iterable[ReadBatch],
     patch_size: int,
     *,
     ratio: float = 0.3,
     seed: int = 0,
     first_image: int = 0,
     count: Count = uncounted,
-) -> Measured:
+) -> ObjectMeasures:
     """Attention on the object and what each strategy hides of it.
 
     The batches hold attention maps as values and regions as targets; `first_image` is the number
     of the first of them in the draws of random masks.
     """
-    measured: Measured = {}
+    measured: ObjectMeasures = {}
     for batch in batches:
         assert batch.targets is not None
         rows, cols = batch.values.shape[1:]
@@ -246,16 +246,16 @@ def _measure(
     return {name: value.masked_select(shown) for name, value in values.items()}
 
 
-def joined(parts: Iterable[Measured]) -> Measured:
+def joined(parts: Iterable[ObjectMeasures]) -> ObjectMeasures:
     """What several processes measured, as one."""
-    whole: Measured = {}
+    whole: ObjectMeasures = {}
     for part in parts:
         for name, values in part.items():
             whole.setdefault(name, []).extend(values)
     return whole
 
 
-def object_report(measured: Measured, source: Source, ratio: float) -> ObjectReport:
+def object_report(measured: ObjectMeasures, source: Source, ratio: float) -> ObjectReport:
     """Means over all images, or that none of them shows an object."""
     images = sum(len(values) for values in measured.get("area", []))
     if images == 0:

@@ -17,7 +17,14 @@ from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.budget import Budget, scaled_rates, training_budget
 from attmask.evaluation.probes.report import PaperRate
-from attmask.evaluation.probes.training import Batch, Curve, Probes, order, share_of, train
+from attmask.evaluation.probes.training import (
+    AccuracyCurve,
+    LabelledBatch,
+    Probes,
+    order,
+    share_of,
+    train,
+)
 from attmask.randomness import uniform
 from attmask.settings import Config, setting
 
@@ -66,7 +73,7 @@ class CachedBatches:
     batch_size: int
     seed: int
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[LabelledBatch]:
         """This process's share of every batch, read from the disk when its turn comes."""
         assert self.plain.labels is not None
         size, seed = self.batch_size, self.seed
@@ -93,7 +100,7 @@ def train_on_features(
     test: Features | None = None,
     keep: Path | None = None,
     budget: Budget | None = None,
-) -> tuple[Probes, Curve]:
+) -> tuple[Probes, AccuracyCurve]:
     """Train a classifier for each rate on all features or on some rows of them.
 
     `budget` says for how long (by default as the settings have it for so many rows). With `test`,

@@ -10,7 +10,7 @@ from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.probes.budget import Budget
 from attmask.evaluation.probes.classifier import LinearClassifier
-from attmask.evaluation.probes.training import Chosen, Curve, summary
+from attmask.evaluation.probes.training import AccuracyCurve, Chosen, summary
 from attmask.evaluation.task import Measures
 from attmask.metric import Metric
 
@@ -41,7 +41,7 @@ class PaperRate:
 
 
 def report(
-    curve: Curve,
+    curve: AccuracyCurve,
     chosen: Chosen,
     rates: tuple[float, ...],
     data: Split,
@@ -84,7 +84,7 @@ def report(
     return Measures(tuple(metrics), (*notes, *said), details)
 
 
-def _of_one_rate(curve: Curve, index: int, rate: float) -> Mapping[str, Any]:
+def _of_one_rate(curve: AccuracyCurve, index: int, rate: float) -> Mapping[str, Any]:
     found = summary(curve, index)
     if found is None:
         return {"rate": rate, "top-1, best epoch": None}
@@ -99,7 +99,7 @@ def _of_one_rate(curve: Curve, index: int, rate: float) -> Mapping[str, Any]:
 
 
 def _notes(
-    curve: Curve, rates: tuple[float, ...], data: Split, chosen: Chosen, paper: PaperRate
+    curve: AccuracyCurve, rates: tuple[float, ...], data: Split, chosen: Chosen, paper: PaperRate
 ) -> Iterator[str]:
     best = (
         "the best epoch" if len(rates) == 1 else f"the best epoch of the best of {len(rates)} rates"

@@ -33,10 +33,10 @@ MOMENTUM = 0.9
 INITIAL_DEVIATION = 0.01
 _SECONDS_BETWEEN_SAVES = 10.0  # so that a run of a few seconds does not spend them on its disk
 
-Batch = tuple[Float[Tensor, "B W"], Int[Tensor, "B"]]
-Batches = Callable[[int], Iterator[Batch]]
+LabelledBatch = tuple[Float[Tensor, "B W"], Int[Tensor, "B"]]
+Batches = Callable[[int], Iterator[LabelledBatch]]
 """The batches of an epoch, or this process's share of each; all epochs have as many."""
-Curve = list[list[Accuracy | None]]
+AccuracyCurve = list[list[Accuracy | None]]
 """The accuracy after each epoch, for each learning rate; None where the weights overflowed."""
 
 
@@ -177,7 +177,7 @@ def share_of(batch: Int[Tensor, "B"]) -> Int[Tensor, "_"]:
 
 def train(
     probes: Probes, batches: Batches, images: int, test: Features | None, keep: Path | None
-) -> Curve:
+) -> AccuracyCurve:
     """Train for all epochs of `images` images, test after each and keep the best weights.
 
     With `keep`, a folder that stands for exactly this training, it goes on where it was stopped.
@@ -219,7 +219,7 @@ class Chosen:
     last: Accuracy
 
 
-def choose(curve: Curve, rates: Sequence[float]) -> Chosen:
+def choose(curve: AccuracyCurve, rates: Sequence[float]) -> Chosen:
     """The best epoch of the best rate; of equals the better last epoch, then the earlier rate."""
     found = [c for c in (summary(curve, index) for index in range(len(rates))) if c is not None]
     if not found:
@@ -235,7 +235,7 @@ def overflowed(rates: Sequence[float]) -> UserError:
     )
 
 
-def summary(curve: Curve, index: int) -> Chosen | None:
+def summary(curve: AccuracyCurve, index: int) -> Chosen | None:
     """The numbers of one learning rate, or None where its weights overflowed."""
     ours = [epoch[index] for epoch in curve]
     last = ours[-1]
@@ -246,7 +246,7 @@ def summary(curve: Curve, index: int) -> Chosen | None:
     return Chosen(index, 1 - before, best, last)
 
 
-def _save(probes: Probes, curve: Curve, folder: Path) -> None:
+def _save(probes: Probes, curve: AccuracyCurve, folder: Path) -> None:
     if not distributed.is_main():
         return
     plain = [[None if a is None else [a.top1, a.top5] for a in epoch] for epoch in curve]
@@ -255,7 +255,7 @@ def _save(probes: Probes, curve: Curve, folder: Path) -> None:
     checkpoint.save(folder, Checkpoint(len(curve), tensors, info), keep=1)
 
 
-def _resume(probes: Probes, folder: Path) -> Curve:
+def _resume(probes: Probes, folder: Path) -> AccuracyCurve:
     """The curve up to the epoch that was saved last, from which the probes then go on."""
     try:
         found = checkpoint.load_newest(folder)
@@ -271,7 +271,9 @@ def _resume(probes: Probes, folder: Path) -> Curve:
     if found is None:
         return []
     stored: list[list[list[float] | None]] = found.info["curve"]
-    curve: Curve = [[None if a is None else Accuracy(*a) for a in epoch] for epoch in stored]
+    curve: AccuracyCurve = [
+        [None if a is None else Accuracy(*a) for a in epoch] for epoch in stored
+    ]
     probes.load_state(found.tensors["probes"])
     probes.learned = int(found.info["learned"])
     for index in range(len(probes.each)):

@@ -62,7 +62,7 @@ def agreement(labels: Int[np.ndarray, " M"], clusters: Int[np.ndarray, " M"]) ->
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class ClusterResult:
     """The cluster of each image, and how it was found."""
 
     clusters: Int[np.ndarray, " M"]
@@ -73,7 +73,7 @@ class Found:
     """The sum of the squared distances to the middle of the own cluster."""
 
 
-def k_means(points: Float32[np.ndarray, "M W"], k: int, *, starts: int, seed: int) -> Found:
+def k_means(points: Float32[np.ndarray, "M W"], k: int, *, starts: int, seed: int) -> ClusterResult:
     """The best of several starts; `points` are scikit-learn's to change meanwhile.
 
     On one thread: the sums of several come in another order each time, and so would the result.
@@ -95,10 +95,10 @@ def k_means(points: Float32[np.ndarray, "M W"], k: int, *, starts: int, seed: in
         warnings.simplefilter("ignore", ConvergenceWarning)
         clusters = judge.fit(points).labels_.astype(np.int64)
     middles = judge.cluster_centers_
-    return Found(clusters, middles, len(points), not whole, float(judge.inertia_))
+    return ClusterResult(clusters, middles, len(points), not whole, float(judge.inertia_))
 
 
-def cluster(vectors: Float[Tensor, "M W"], k: int, *, starts: int, seed: int) -> Found:
+def cluster(vectors: Float[Tensor, "M W"], k: int, *, starts: int, seed: int) -> ClusterResult:
     """k-means on vectors of length one; of many, learned from some, evenly spaced."""
     images, width = vectors.shape
     learned = min(images, max(k, _NUMBERS_LEARNED_FROM // width))
@@ -107,7 +107,7 @@ def cluster(vectors: Float[Tensor, "M W"], k: int, *, starts: int, seed: int) ->
     return found if learned == images else _nearest(found, vectors)
 
 
-def _nearest(found: Found, vectors: Float[Tensor, "M W"]) -> Found:
+def _nearest(found: ClusterResult, vectors: Float[Tensor, "M W"]) -> ClusterResult:
     """All images in the clusters that were found on some, a few at a time."""
     from sklearn.metrics import pairwise_distances_argmin_min
     from threadpoolctl import threadpool_limits
@@ -195,7 +195,7 @@ class Clustering(Config):
             )
 
     def _notes(
-        self, data: Split, classes: int, sizes: Int[np.ndarray, " K"], found: Found
+        self, data: Split, classes: int, sizes: Int[np.ndarray, " K"], found: ClusterResult
     ) -> list[str]:
         notes = []
         if missing := data.classes - classes:

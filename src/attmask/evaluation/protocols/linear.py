@@ -26,7 +26,7 @@ from attmask.evaluation.probes.budget import Budget, scaled_rates, training_budg
 from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.report import PaperRate, keep_classifier, report
 from attmask.evaluation.probes.training import (
-    Batch,
+    LabelledBatch,
     Probes,
     choose,
     left_out,
@@ -171,7 +171,7 @@ class TrainingCrops:
             raise UserError(f"{self.source.root} has no images to learn from; give some")
         check_readable(self.source, self.model.data)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[LabelledBatch]:
         """This process's share of every batch; pictures that cannot be read are left out."""
         size, seed = self.batch_size, self.extractor.seed
         batches = order(len(self.source), batch_size=size, seed=seed, epoch=epoch)

@@ -39,13 +39,13 @@ from attmask.evaluation.task import Measures
 from attmask.metric import Metric
 from attmask.settings import setting
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Occlusion(Fitting):
     """A linear classifier on pictures whose most attended patches are black."""
 
-    ratios: tuple[Share, ...] = setting(
+    ratios: tuple[Fraction, ...] = setting(
         (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
         "shares of the patches that are blacked out, rising",
         paper="0 to 0.7",

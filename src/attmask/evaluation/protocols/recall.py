@@ -71,7 +71,7 @@ class Recall(Config):
 
 
 @dataclass(frozen=True)
-class Found:
+class RecallResult:
     """Means over all queries, as shares of one.
 
     R is the number of images in the gallery of a query's class. R-precision is the share of them
@@ -95,7 +95,7 @@ def look_up(
     ks: Sequence[int],
     *,
     device: torch.device | None = None,
-) -> Found:
+) -> RecallResult:
     """Look every query up in a gallery, or among all the other queries where that is None.
 
     Of equally similar images the earlier one comes first.
@@ -121,7 +121,7 @@ def look_up(
         precision, mean = _up_to_r(right, relevant[here])
         r_precision, map_at_r = r_precision + float(precision.sum()), map_at_r + float(mean.sum())
         done += len(index)
-    return Found(
+    return RecallResult(
         {k: count / done for k, count in hit.items()},
         r_precision / done,
         map_at_r / done,
@@ -151,7 +151,7 @@ def _checked(features: Features, name: str) -> Int64[Tensor, "M"]:
     return features.labels
 
 
-def _notes(found: Found, ks: Sequence[int]) -> list[str]:
+def _notes(found: RecallResult, ks: Sequence[int]) -> list[str]:
     notes = []
     if found.alone:
         notes.append(
