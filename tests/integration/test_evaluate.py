@@ -95,8 +95,16 @@ def test_the_function_gives_what_the_command_prints(
 def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("features", "evaluations"))
     port = 31_000 + os.getpid() % 2_000
-    words = ["evaluate", str(tmp_path / "run"), "knn", "linear-cached", "--data", str(scenes)]
-    words += ["--workers", "0", "linear-cached.epochs=2", "--out", str(tmp_path / "two.json")]
+    words = ["evaluate", str(tmp_path / "run"), "knn", "linear-cached", "objects"]
+    words += [
+        "--data",
+        str(scenes),
+        "--workers",
+        "0",
+        "linear-cached.epochs=2",
+        "--out",
+        str(tmp_path / "two.json"),
+    ]
     workers = [
         subprocess.Popen(
             [sys.executable, "-m", "attmask", *words],
@@ -117,7 +125,8 @@ def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: 
     assert [worker.returncode for worker in workers] == [0, 0], spoken
     assert spoken[1][0] == ""
     two = read_cards(tmp_path / "two.json")
-    one = evaluate(run, ["knn", "linear-cached"], data=scenes, overrides=["epochs=2"], workers=0)
+    tasks = ["knn", "linear-cached", "objects"]
+    one = evaluate(run, tasks, data=scenes, overrides=["epochs=2"], workers=0)
     for ours, theirs in zip(one, two, strict=True):
         assert theirs.processes == 2
         assert theirs.values == pytest.approx(ours.values, abs=1e-4)
