@@ -119,7 +119,7 @@ def test_what_is_no_run_and_what_has_no_checkpoint_is_said(run: Path, tmp_path: 
     with pytest.raises(UserError, match="is no checkpoint"):
         load_backbone(tmp_path / "nowhere")
     (tmp_path / "config.yaml").write_text((run / "config.yaml").read_text())
-    with pytest.raises(UserError, match="has no checkpoint yet; start its training again"):
+    with pytest.raises(UserError, match="has no checkpoint yet; resume its training"):
         load_backbone(tmp_path)
 
 

@@ -167,7 +167,7 @@ def evaluate(
         [tasks] if isinstance(tasks, str | Task) else tasks, _assignments(overrides)
     )
     chosen = [_for_channels(task, channels_of(named[0])) for task in chosen]
-    places = {task.name: _place(data, task.name) for task in chosen}
+    paths = {task.name: _data_path(data, task.name) for task in chosen}
     place = choose_device(device)
     with distributed.processes(place):
         here = distributed.own_device(place)
@@ -181,7 +181,7 @@ def evaluate(
             known=Known(),
         )
         networks = Networks(named, lambda s: made(cache=_cache_of(s, cache)))
-        return measure_all(chosen, networks, places)
+        return measure_all(chosen, networks, paths)
 
 
 class Networks:
@@ -212,7 +212,7 @@ def _for_channels(task: Task[Any], channels: int | None) -> Task[Any]:
     return replace(task, dataset=dataset.model_copy(update={"channels": channels}))
 
 
-def _place(data: str | Path | Mapping[str, str | Path], task: str) -> Path:
+def _data_path(data: str | Path | Mapping[str, str | Path], task: str) -> Path:
     if not isinstance(data, Mapping):
         return images_path(data)
     if task not in data:

@@ -55,9 +55,9 @@ _LETTERS = 9  # titles are one ninth as high as a cell is wide, so that they sur
 def colours(values: Float[Tensor, "rows cols"]) -> UInt8[Tensor, "rows cols 3"]:
     """Values from 0 to 1 as colours of the map, interpolated between its entries."""
     table = torch.tensor(_COLOUR_MAP, dtype=torch.float32)
-    place = values.float().clamp(0, 1) * (len(table) - 1)
-    low = place.floor().long().clamp(max=len(table) - 2)
-    share = (place - low)[..., None]
+    position = values.float().clamp(0, 1) * (len(table) - 1)
+    low = position.floor().long().clamp(max=len(table) - 2)
+    share = (position - low)[..., None]
     return (table[low] * (1 - share) + table[low + 1] * share).round().to(torch.uint8)
 
 

@@ -89,7 +89,7 @@ def test_what_a_run_does_not_have_is_no_checkpoint(run: Path, name: str, which: 
 def test_a_run_without_its_settings_is_told_apart_from_no_run(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "config.yaml").unlink()
-    with pytest.raises(UserError, match=r"config\.yaml is missing beside its .*attmask resume"):
+    with pytest.raises(UserError, match=r"no config\.yaml; .*attmask resume"):
         load_model(tmp_path / "run")
 
 
@@ -161,9 +161,11 @@ def test_behind_a_file_stands_what_it_does_not_tell(tmp_path: Path) -> None:
     assert (found.backbone.heads, found.backbone.positions) == ((3,), "size")
     assert load_model(f"{tmp_path / 'x.pth'}@heads=3").backbone.positions == "reference"
     for wrong in ("heads=0", "positions=cubic", "size=3", "heads=3,"):
-        with pytest.raises(UserError, match=r"is no option of a file; use positions=size"):
+        with pytest.raises(
+            UserError, match=r"is not an option of a weights file; use positions=size"
+        ):
             load_model(f"{tmp_path / 'x.pth'}@{wrong}")
-    with pytest.raises(UserError, match="neither a file of weights nor a name of timm"):
+    with pytest.raises(UserError, match="neither a weights file nor a timm model"):
         load_model(f"{tmp_path}@heads=3")
 
 

@@ -51,11 +51,11 @@ def test_only_what_could_be_read_is_kept(tmp_path: Path) -> None:
 
 def test_damaged_features_are_not_used(tmp_path: Path) -> None:
     cache = filled(tmp_path, ONE)
-    file = cache.place(ONE) / VALUES
+    file = cache.path(ONE) / VALUES
     file.write_bytes(file.read_bytes()[:-4])
     assert cache.find(ONE, (3,)) is None
     filled(tmp_path, ONE)
-    (cache.place(ONE) / KEY).write_text('{"network": "other"}')
+    (cache.path(ONE) / KEY).write_text('{"network": "other"}')
     assert cache.find(ONE, (3,)) is None
 
 
@@ -80,7 +80,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     dead.wait()
     own = atomic.new_writer()
     numbers = own.partition("-")[2]
-    beside = FeatureStore(tmp_path).place(ONE).parent
+    beside = FeatureStore(tmp_path).path(ONE).parent
     left, other = (
         beside / f".part-{dead.pid}-{numbers}@abc",
         beside / ".part-1-0f@elsewhere@abc",

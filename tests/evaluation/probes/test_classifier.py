@@ -43,8 +43,8 @@ def plain_accuracy(trained: LinearClassifier, tested: Features) -> Accuracy:
     assert tested.labels is not None
     first = five = 0
     for vector, label in zip(tested.vectors, tested.labels.tolist(), strict=True):
-        scores = (trained.weight @ vector + trained.bias).tolist()
-        ranked = sorted(range(len(scores)), key=lambda c: -scores[c])
+        logits = (trained.weight @ vector + trained.bias).tolist()
+        ranked = sorted(range(len(logits)), key=lambda c: -logits[c])
         first += label == ranked[0]
         five += label in ranked[:5]
     return Accuracy(100 * first / len(tested.labels), 100 * five / len(tested.labels))
@@ -101,7 +101,7 @@ def test_a_classifier_of_crops_of_another_size_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_missing_or_foreign_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no classifier .*; train one"):
+    with pytest.raises(UserError, match=r"the classifier .* does not exist; train one"):
         LinearClassifier.load(tmp_path / "c.safetensors", network="a")
     save_file({"weight": torch.zeros(2, 2)}, tmp_path / "c.safetensors")
     with pytest.raises(UserError, match="is not a linear classifier"):
@@ -123,7 +123,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(UserError, match=r"cannot keep the classifier .*--cache"):
+    with pytest.raises(UserError, match=r"cannot write the classifier .*--cache"):
         classifier().save(tmp_path / "taken" / "c.safetensors")
 
 
@@ -149,18 +149,18 @@ def test_rows_choose_what_is_tested() -> None:
     assert found == [accuracy(trained, chosen)]
 
 
-def test_of_classes_with_equal_scores_the_lower_wins() -> None:
+def test_the_lower_class_wins_a_tie_of_logits() -> None:
     silent = replace(classifier(7), weight=torch.zeros(7, 4), bias=torch.zeros(7))
     for label, expected in ((0, (100, 100)), (4, (0, 100)), (5, (0, 0))):
         found = accuracy(silent, Features(torch.ones(3, 4), torch.full((3,), label)))
         assert (found.top1, found.top5) == expected
 
 
-def test_scores_are_those_of_a_linear_layer() -> None:
+def test_logits_are_those_of_a_linear_layer() -> None:
     trained, tested = classifier(), features(5)
     layer = torch.nn.Linear(4, 3)
     layer.load_state_dict({"weight": trained.weight, "bias": trained.bias})
-    torch.testing.assert_close(trained.scores(tested.vectors), layer(tested.vectors))
+    torch.testing.assert_close(trained.logits(tested.vectors), layer(tested.vectors))
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_the_classifier_has_the_rate_that_is_right_most_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     known = clouds(len(split.train), len(split.train.classes), apart=6.0)
-    monkeypatch.setattr(module, "both_ways", lambda *_, **__: (known, None))
+    monkeypatch.setattr(module, "plain_and_flipped", lambda *_, **__: (known, None))
     settings = LinearCached(epochs=20, batch_size=20, rates=rates)
     fitted = fit_classifier(
         model, split.train, extractor, readout=Embedding(), image_size=32, settings=settings
@@ -111,9 +111,9 @@ def test_rates_that_overflow_are_refused_and_nothing_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     large = clouds(len(split.train), len(split.train.classes), apart=1e4)
-    monkeypatch.setattr(module, "both_ways", lambda *_, **__: (large, None))
+    monkeypatch.setattr(module, "plain_and_flipped", lambda *_, **__: (large, None))
     settings = LinearCached(epochs=2, rates=rates)
-    with pytest.raises(UserError, match=r"keeps the weights finite; .* rates="):
+    with pytest.raises(UserError, match=r"the weights overflow at every learning rate .* rates="):
         fit_classifier(
             model, split.train, extractor, readout=Embedding(), image_size=32, settings=settings
         )

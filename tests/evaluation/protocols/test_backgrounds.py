@@ -92,8 +92,8 @@ def test_all_classes_compete_and_those_of_no_kind_are_wrong(
             pixels = torch.from_numpy(np.array(Image.open(source.place(i)))).permute(2, 0, 1)
             with torch.no_grad():
                 image = normalise(pixels[None], model.data.mean, model.data.std)
-                scores = classifier.scores(model.backbone(image).cls)[0].tolist()
-            kind = MAPPING[max(range(12), key=lambda c: scores[c])]
+                logits = classifier.logits(model.backbone(image).cls)[0].tolist()
+            kind = MAPPING[max(range(12), key=lambda c: logits[c])]
             right += kind == label
             outside += kind == -1
         assert measures.values[f"backgrounds.{VARIANTS[name]}"] == pytest.approx(

@@ -12,7 +12,12 @@ from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.readout import CLS, Embedding
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.cached import CachedBatches, both_ways, paired, train_on_features
+from attmask.evaluation.probes.cached import (
+    CachedBatches,
+    paired,
+    plain_and_flipped,
+    train_on_features,
+)
 from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
 from attmask.evaluation.protocols.linear_cached import LinearCached
 from tests.evaluation.models import CPU
@@ -105,7 +110,7 @@ def test_an_image_that_was_read_only_once_does_not_shift_the_others(
         return Features(found.vectors[kept], found.labels[kept], kept)
 
     monkeypatch.setattr(FeatureExtractor, "features", without_the_third)
-    plain, flipped = both_ways(model, split.train, extractor, plain_crop, CLS, flips=True)
+    plain, flipped = plain_and_flipped(model, split.train, extractor, plain_crop, CLS, flips=True)
     kept = [i for i in range(len(split.train)) if i != 3]
     assert flipped is not None
     for found, expected in zip((plain, flipped), whole, strict=True):
@@ -133,8 +138,8 @@ def test_on_separable_features_it_says_what_logistic_regression_says() -> None:
     probes, curve = train_on_features(
         known, None, 4, settings=settings, seed=0, device=CPU, test=asked
     )
-    scores = asked.vectors @ probes.each[0].weight.T + probes.each[0].bias
-    assert scores.argmax(dim=1).tolist() == judge.predict(asked.vectors.numpy()).tolist()
+    logits = asked.vectors @ probes.each[0].weight.T + probes.each[0].bias
+    assert logits.argmax(dim=1).tolist() == judge.predict(asked.vectors.numpy()).tolist()
     assert len(curve) == 50
     assert curve[-1][0] is not None
     assert curve[-1][0].top1 == 100

@@ -22,7 +22,7 @@ from attmask.evaluation.loading import load_model
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.protocols import occlusion
-from attmask.evaluation.protocols.occlusion import Occlusion, class_places, ranked_by
+from attmask.evaluation.protocols.occlusion import Occlusion, class_indices, ranked_by
 from attmask.hardware import Precision
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from tests.evaluation.reporting.test_table import CARD
@@ -90,8 +90,8 @@ def plain_top1(
             crop[:, 16 * row : 16 * row + 16, 16 * col : 16 * col + 16] = 0
         with torch.no_grad():
             shown = normalise(crop[None], model.data.mean, model.data.std)
-            scores = classifier.scores(classifier.readout(model.backbone, shown))
-        right += int(scores.argmax()) == data.test.labels[i]
+            logits = classifier.logits(classifier.readout(model.backbone, shown))
+        right += int(logits.argmax()) == data.test.labels[i]
     return 100 * right / len(data.test)
 
 
@@ -250,9 +250,9 @@ def classifier(*classes: str) -> LinearClassifier:
 def test_classes_are_matched_by_name(data: Split) -> None:
     names = list(data.test.classes)
     more = classifier("first", *reversed(names), "last")
-    assert class_places(more, data.test).tolist() == list(range(len(names), 0, -1))
+    assert class_indices(more, data.test).tolist() == list(range(len(names), 0, -1))
     with pytest.raises(UserError, match=f"does not know 1 of the .* the first is {names[1]};"):
-        class_places(classifier(names[0], *names[2:]), data.test)
+        class_indices(classifier(names[0], *names[2:]), data.test)
 
 
 def test_a_class_that_was_never_learned_is_said(

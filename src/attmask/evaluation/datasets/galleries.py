@@ -12,7 +12,7 @@ from attmask.data.sources import open_images
 from attmask.data.stores.labels import in_order
 from attmask.data.subset import first_per_class
 from attmask.errors import UserError
-from attmask.evaluation.datasets.listed import files_source, folder_with, require_pictures, table
+from attmask.evaluation.datasets.listed import files_source, folder_with, require_images, table
 from attmask.settings import Config, setting
 
 
@@ -163,7 +163,7 @@ def _listed(
     if not rows:
         raise UserError(f"the lists of {root} name no images; wanted {layout}")
     names, labels = [name for name, _ in rows], [label for _, label in rows]
-    require_pictures(root, {"pictures": names}, layout)
+    require_images(root, {"pictures": names}, layout)
     return files_source(root, names, labels, classes or in_order(list(set(labels))))
 
 

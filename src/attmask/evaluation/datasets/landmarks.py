@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 
 from attmask.data.source import Source
 from attmask.errors import UserError
-from attmask.evaluation.datasets.listed import files_source, folder_with, require_pictures
+from attmask.evaluation.datasets.listed import files_source, folder_with, require_images
 from attmask.evaluation.features.long_side import RegionBox
 from attmask.evaluation.metrics.ranking import Truth
 from attmask.settings import Config, setting
@@ -53,7 +53,7 @@ class Landmarks(Config):
             [f"{name}.jpg" for name in names] for names in (truth.queries, truth.database)
         )
         parts = {"database pictures": database, "query pictures": queries}
-        require_pictures(pictures, parts, wanted)
+        require_images(pictures, parts, wanted)
         return LandmarkSet(
             files_source(pictures, queries, queries, queries),
             files_source(pictures, database, database, database),

@@ -19,7 +19,7 @@ def folder_with(path: Path, file: str, below: Sequence[str], layout: str) -> Pat
     raise UserError(f"there is no {file} in {path}; wanted {layout}")
 
 
-def require_pictures(root: Path, parts: Mapping[str, Sequence[str]], layout: str) -> None:
+def require_images(root: Path, parts: Mapping[str, Sequence[str]], layout: str) -> None:
     """Say how many of which part are missing below a folder, if any are."""
     told, first = [], None
     for part, names in parts.items():

@@ -58,7 +58,7 @@ class FeatureStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def place(self, key: Mapping[str, Any]) -> Path:
+    def path(self, key: Mapping[str, Any]) -> Path:
         """The folder of the features of this key: those of one crop are in one folder."""
         shown = {name: value for name, value in key.items() if name != "readout"}
         return self.folder / digest(shown) / digest(key["readout"])
@@ -67,11 +67,11 @@ class FeatureStore:
         self, key: Mapping[str, Any], shape: tuple[int, ...] | None = None
     ) -> StoredFeatures | None:
         """The features of this key, if they are there, whole and of this shape."""
-        place = self.place(key)
+        path = self.path(key)
         try:
-            known = json.loads((place / KEY).read_text())
-            values = np.load(place / VALUES, mmap_mode="c")
-            rows = np.load(place / ROWS)
+            known = json.loads((path / KEY).read_text())
+            values = np.load(path / VALUES, mmap_mode="c")
+            rows = np.load(path / ROWS)
         except (OSError, ValueError, EOFError):
             return None
         fits = known == json.loads(json.dumps(key)) and len(values) == len(rows)
@@ -83,7 +83,7 @@ class FeatureStore:
 
     def other_readouts(self, key: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """The keys of everything else that was read of the same crops by the same network."""
-        for file in sorted(self.place(key).parent.glob(f"*/{KEY}")):
+        for file in sorted(self.path(key).parent.glob(f"*/{KEY}")):
             try:
                 found = json.loads(file.read_text())
             except (OSError, ValueError):
@@ -100,12 +100,12 @@ class FeatureStore:
         Each process writes a file of its own: what several write to one is not safe on every
         shared disk.
         """
-        place = self.place(key)
+        path = self.path(key)
         writer = distributed.from_main(atomic.new_writer() if distributed.is_main() else "")
         rank, world = distributed.rank(), distributed.world_size()
         rows = distributed.share_of(images)
         try:
-            with atomic.folder(place, replaces=lambda _: True, writer=writer) as part:
+            with atomic.folder(path, replaces=lambda _: True, writer=writer) as part:
                 values = _new_array(part / f"{rank}-{VALUES}", (len(rows), *shape))
                 readable = np.zeros(len(rows), dtype=np.bool_)
                 yield Share(rows, values, readable)
@@ -123,7 +123,7 @@ class FeatureStore:
             ) from fault
         finally:
             with suppress(OSError):  # it is not empty
-                place.parent.rmdir()
+                path.parent.rmdir()
 
 
 def _new_array(file: Path, shape: tuple[int, ...]) -> "np.memmap[Any, np.dtype[np.float32]]":

@@ -177,8 +177,8 @@ class _Best:
         """Candidates, ordered by row, behind those that their rows have already."""
         more = row.bincount(minlength=len(self.filled))
         ahead = self.filled - (more.cumsum(0) - more)
-        place = torch.arange(len(row), device=row.device) + ahead.index_select(0, row)
-        self.keys.view(-1)[place.add_(row, alpha=self.room)] = keys
+        slot = torch.arange(len(row), device=row.device) + ahead.index_select(0, row)
+        self.keys.view(-1)[slot.add_(row, alpha=self.room)] = keys
         self.filled += more
         self.candidates += len(row)
 

@@ -57,30 +57,30 @@ def judge(
         return None
     found = np.flatnonzero(np.isin(ranking, np.asarray(wanted)))
     skipped = np.flatnonzero(np.isin(ranking, np.asarray(ignored, dtype=np.int64)))
-    places = found - np.searchsorted(skipped, found)
-    precision = {k: _precision(places, k) for k in ks}
-    return Answer(average_precision(places, len(wanted)), precision)
+    ranks = found - np.searchsorted(skipped, found)
+    precision = {k: _precision(ranks, k) for k in ks}
+    return Answer(average_precision(ranks, len(wanted)), precision)
 
 
-def average_precision(places: Int64[np.ndarray, " F"], wanted: int) -> float:
+def average_precision(ranks: Int64[np.ndarray, " F"], wanted: int) -> float:
     """The area below the curve of precision over recall, by the trapezoid rule.
 
-    `places` are those of the images that were found, from 0, ascending.
+    `ranks` are those of the images that were found, from 0, ascending.
     """
-    count = np.arange(len(places))
+    count = np.arange(len(ranks))
     # Just before an image is found; at the very top there is nothing before, and nothing wrong.
-    before = np.where(places == 0, 1.0, count / np.maximum(places, 1))
-    after = (count + 1) / (places + 1)
+    before = np.where(ranks == 0, 1.0, count / np.maximum(ranks, 1))
+    after = (count + 1) / (ranks + 1)
     return float((before + after).sum() / (2 * wanted))
 
 
-def _precision(places: Int64[np.ndarray, " F"], k: int) -> float:
+def _precision(ranks: Int64[np.ndarray, " F"], k: int) -> float:
     """The share of right images among the first k, or up to the last right one if that is sooner:
     a query with two right images is not blamed for the eight that follow."""
-    if not len(places):
+    if not len(ranks):
         return 0.0
-    depth = min(int(places[-1]) + 1, k)
-    return float((places < depth).sum() / depth)
+    depth = min(int(ranks[-1]) + 1, k)
+    return float((ranks < depth).sum() / depth)
 
 
 @dataclass(frozen=True)

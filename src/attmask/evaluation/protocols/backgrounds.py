@@ -205,7 +205,7 @@ def recognise(
     right = outside = 0
     for first in range(0, len(features.labels), _ROWS_AT_ONCE):
         rows = slice(first, first + _ROWS_AT_ONCE)
-        kinds = kind_of[classifier.scores(features.vectors[rows]).argmax(dim=1).cpu()]
+        kinds = kind_of[classifier.logits(features.vectors[rows]).argmax(dim=1).cpu()]
         right += int((kinds == features.labels[rows]).sum())
         outside += int((kinds < 0).sum())
     images = len(features.labels)

@@ -74,7 +74,7 @@ class FewShot(Config):
         train = extractor.features(model, data.train, crop, self.readout, "train images")
         test = extractor.features(model, data.test, crop, self.readout, "test images")
         labels = checked_labels("train images", train, data.classes)
-        places, sizes = torch.from_numpy(position_in_class(labels.numpy())), labels.bincount()
+        positions, sizes = torch.from_numpy(position_in_class(labels.numpy())), labels.bincount()
         fewest, smallest = self._fewest(labels, data)
         metrics: list[Metric] = []
         notes = missing_classes(train, test, data.train.classes)
@@ -89,7 +89,9 @@ class FewShot(Config):
             if not starts:
                 continue
             found = [
-                self._accuracy(_chosen(train, places, start, shots), test, shots, data, extractor)
+                self._accuracy(
+                    _chosen(train, positions, start, shots), test, shots, data, extractor
+                )
                 for start in starts
             ]
             top1 = [accuracy.top1 for accuracy in found]
@@ -141,8 +143,8 @@ class FewShot(Config):
         ]
 
 
-def _chosen(train: Features, places: Int64[Tensor, "M"], start: int, shots: int) -> Features:
+def _chosen(train: Features, positions: Int64[Tensor, "M"], start: int, shots: int) -> Features:
     """The images of each class from `start` on, as many as there are shots."""
     assert train.labels is not None
-    chosen = ((places >= start) & (places < start + shots)).nonzero().squeeze(1)
+    chosen = ((positions >= start) & (positions < start + shots)).nonzero().squeeze(1)
     return Features(values=train.vectors[chosen], labels=train.labels[chosen])

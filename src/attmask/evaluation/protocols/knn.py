@@ -211,13 +211,13 @@ def _rank_of_truth(
     # Less the largest, so that a low temperature cannot overflow; the order stays the same.
     nearness = similarity.double() - similarity.double().amax(dim=1, keepdim=True)
     weights = (nearness / temperature).exp()
-    # Equal labels side by side, the nearer first; the sum of each label stands at its first place.
+    # Equal labels side by side, the nearer first; the sum of each label stands at its first slot.
     ordered = labels.sort(dim=1, stable=True)
     is_new = functional.pad(ordered.values[:, 1:] != ordered.values[:, :-1], (1, 0), value=True)
-    place = is_new.cumsum(dim=1) - 1
-    votes = torch.zeros_like(weights).scatter_add_(1, place, weights.gather(1, ordered.indices))
-    voted = torch.zeros_like(labels).scatter_(1, place, ordered.values)
-    counts = votes > 0  # neither a free place nor a weight too small for a number
+    slot = is_new.cumsum(dim=1) - 1
+    votes = torch.zeros_like(weights).scatter_add_(1, slot, weights.gather(1, ordered.indices))
+    voted = torch.zeros_like(labels).scatter_(1, slot, ordered.values)
+    counts = votes > 0  # neither a free slot nor a weight too small for a number
     lower, same = voted < truth[:, None], voted == truth[:, None]
     true_votes = (votes * (same & counts)).sum(dim=1, keepdim=True)
     before = counts & ((votes > true_votes) | ((votes == true_votes) & lower))

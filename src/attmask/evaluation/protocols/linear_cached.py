@@ -9,7 +9,12 @@ from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.features.store import digest
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.cached import PAPER, CachedProbe, both_ways, train_on_features
+from attmask.evaluation.probes.cached import (
+    PAPER,
+    CachedProbe,
+    plain_and_flipped,
+    train_on_features,
+)
 from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.report import keep_classifier, report
 from attmask.evaluation.probes.training import choose
@@ -44,7 +49,9 @@ class LinearCached(CachedProbe):
         readout, notes = self.readout.fitting(model.backbone)
         size = self.image_size or model.image_size
         crop = CenterCrop(size)
-        plain, flipped = both_ways(model, data.train, extractor, crop, readout, flips=self.flips)
+        plain, flipped = plain_and_flipped(
+            model, data.train, extractor, crop, readout, flips=self.flips
+        )
         test = extractor.features(model, data.test, crop, readout, "test images")
         budget = self.budget(len(plain.vectors))
         key = {

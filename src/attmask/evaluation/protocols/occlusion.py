@@ -79,7 +79,7 @@ class Occlusion(Fitting):
         given = self._given(model)
         check_crop(model, self.image_size if given is None else given.image_size)
         if given is not None:
-            class_places(given, data.test)
+            class_indices(given, data.test)
 
     def shown_size(self, model: FrozenModel) -> int | None:
         """That of the classifier where one was given."""
@@ -90,7 +90,7 @@ class Occlusion(Fitting):
         """Accuracy on the test images for each share of black patches."""
         reference = load_model(self.reference, last_block=True)
         classifier, notes = self._classifier(model, data, extractor)
-        place = class_places(classifier, data.test)
+        index_of = class_indices(classifier, data.test)
         test, ranks = ranked_by(reference, data.test, classifier.image_size, extractor)
         found: dict[float, Accuracy] = {}
         for ratio in self.ratios:
@@ -99,7 +99,9 @@ class Occlusion(Fitting):
                 model, test, crop, classifier.readout, f"images, {ratio:.0%} black"
             )
             assert features.labels is not None
-            found[ratio] = accuracy(classifier, Features(features.vectors, place[features.labels]))
+            found[ratio] = accuracy(
+                classifier, Features(features.vectors, index_of[features.labels])
+            )
         first = {ratio: each.top1 for ratio, each in found.items()}
         details = {
             "ratios": list(first),
@@ -182,7 +184,7 @@ def black_at(ratio: float, ranks: UInt16[np.ndarray, "M N"], size: int, referenc
     return occluded if occluded.hidden else CenterCrop(size)
 
 
-def class_places(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C"]:
+def class_indices(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C"]:
     """The number that each class of a source has for the classifier, by its name."""
     assert source.labels is not None
     numbers = {name: number for number, name in enumerate(classifier.classes)}

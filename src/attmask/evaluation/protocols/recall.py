@@ -134,12 +134,12 @@ def look_up(
 def _up_to_r(
     right: Bool[Tensor, "q k"], relevant: Int64[Tensor, "q"]
 ) -> tuple[Float64[Tensor, "q"], Float64[Tensor, "q"]]:
-    """R-precision and average precision of each query, both up to place R; 0 where R is 0."""
+    """R-precision and average precision of each query, both up to rank R; 0 where R is 0."""
     deepest = max(1, int(relevant.max()))
-    place = torch.arange(1, min(deepest, right.shape[1]) + 1)
-    kept = right[:, : len(place)] & (place <= relevant[:, None])
+    rank = torch.arange(1, min(deepest, right.shape[1]) + 1)
+    kept = right[:, : len(rank)] & (rank <= relevant[:, None])
     wanted = relevant.clamp_min(1).double()
-    precision = kept.cumsum(dim=1) / place.double()
+    precision = kept.cumsum(dim=1) / rank.double()
     return kept.sum(dim=1) / wanted, (precision * kept).sum(dim=1) / wanted
 
 

@@ -31,8 +31,8 @@ def draw_cards(tasks: Sequence[Task[Any]], cards: Sequence[Card], file: Path) ->
         own = [card for card in cards if card.task == task.name]
         if not own:  # it failed for every network
             continue
-        place = file if len(drawing) == 1 else file.with_stem(f"{file.stem}-{task.name}")
+        path = file if len(drawing) == 1 else file.with_stem(f"{file.stem}-{task.name}")
         assert isinstance(task.protocol, Drawing)
-        task.protocol.draw(own, place)
-        written.append(place)
+        task.protocol.draw(own, path)
+        written.append(path)
     return written

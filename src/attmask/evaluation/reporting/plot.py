@@ -71,11 +71,11 @@ def draw_curves(
 def _frame(axes: "Axes", curves: Mapping[str, Curve]) -> None:
     """From zero to a little above the highest point, with faint lines across."""
     highest = max(y for points in curves.values() for _, y in points)
-    places = sorted({x for points in curves.values() for x, _ in points})
-    room = 0.03 * max(places[-1] - places[0], 1e-9)
-    axes.set_xlim(places[0] - room, places[-1] + room)
+    ticks = sorted({x for points in curves.values() for x, _ in points})
+    room = 0.03 * max(ticks[-1] - ticks[0], 1e-9)
+    axes.set_xlim(ticks[0] - room, ticks[-1] + room)
     axes.set_ylim(0, 1.12 * highest or 1.0)
-    axes.set_xticks(places if len(places) <= 12 else places[:: -(-len(places) // 12)])
+    axes.set_xticks(ticks if len(ticks) <= 12 else ticks[:: -(-len(ticks) // 12)])
     axes.set_facecolor(_PAPER)
     axes.grid(axis="y", color=_FAINT, linewidth=0.9, zorder=0)
     axes.tick_params(length=0, labelcolor=_INK, labelsize=9.5, pad=6)

@@ -102,21 +102,21 @@ def as_csv(table: Comparison) -> str:
     """For a spreadsheet; spreads have columns of their own, so that every cell is a number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    places = [
-        place
-        for place, _ in enumerate(table.checkpoints)
-        if any(m is not None and m.spread is not None for m in _column(table, place))
+    columns = [
+        column
+        for column, _ in enumerate(table.checkpoints)
+        if any(m is not None and m.spread is not None for m in _column(table, column))
     ]
-    spreads = [f"{table.checkpoints[place]} spread" for place in places]
+    spreads = [f"{table.checkpoints[column]} spread" for column in columns]
     writer.writerow([*_NAMES, *table.checkpoints, *spreads])
     for row in table.rows:
-        own = [_spread(row.metrics[place]) for place in places]
+        own = [_spread(row.metrics[column]) for column in columns]
         writer.writerow([*row.names, *map(_value, row.metrics), *own])
     return text.getvalue()
 
 
-def _column(table: Comparison, place: int) -> list[Metric | None]:
-    return [row.metrics[place] for row in table.rows]
+def _column(table: Comparison, column: int) -> list[Metric | None]:
+    return [row.metrics[column] for row in table.rows]
 
 
 def as_latex(table: Comparison) -> str:
