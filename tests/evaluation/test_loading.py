@@ -38,7 +38,7 @@ def test_a_run_is_its_teacher_and_an_at_sign_asks_for_another_network(run: Path)
     untrained = load_model(f"{run}@untrained")
     assert torch.equal(first_weight(untrained), start[f"teacher.{key}"])
     assert not torch.equal(first_weight(untrained), saved[f"teacher.{key}"])
-    with pytest.raises(UserError, match=r"asks for 'pupil' of a run; use @teacher, @student"):
+    with pytest.raises(UserError, match=r"names an unknown network 'pupil'; use @teacher, @student"):
         load_model(f"{run}@pupil")
 
 
@@ -82,7 +82,7 @@ def test_a_student_has_no_assignments_because_centre_and_temperature_are_the_tea
 @pytest.mark.parametrize("name", ["checkpoints/step-99999", "checkpoints/nothing", "a/folder"])
 def test_what_a_run_does_not_have_is_no_checkpoint(run: Path, name: str, which: str) -> None:
     (run / "a" / "folder").mkdir(parents=True, exist_ok=True)
-    with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
+    with pytest.raises(UserError, match=r"is not a checkpoint; give a run, one of its step-"):
         load_model(f"{run / name}{which}")
 
 
@@ -136,7 +136,7 @@ def test_weights_that_do_not_fit_their_config_are_one_line(run: Path, tmp_path: 
     text = (other / "config.yaml").read_text()
     (other / "config.yaml").write_text(text.replace("depth: 2", "depth: 3", 1))
     assert text.count("depth: 2") == 1
-    with pytest.raises(UserError, match=r"do not fit .*config.yaml; put the config.yaml"):
+    with pytest.raises(UserError, match=r"do not fit .*config.yaml; restore the original"):
         load_model(other)
 
 
@@ -188,9 +188,9 @@ def test_a_network_of_timm_is_shown_the_pixels_it_was_made_for(
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere.safetensors"])
 def test_what_is_no_checkpoint_is_refused_with_what_would_be_one(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
+    with pytest.raises(UserError, match=r"is not a checkpoint; give a run, one of its step-"):
         load_run(tmp_path / name)
-    with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
+    with pytest.raises(UserError, match=r"is not a checkpoint; give a run, one of its step-"):
         load_model(tmp_path / name)
 
 

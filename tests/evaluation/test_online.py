@@ -205,7 +205,7 @@ def test_without_val_a_tenth_of_each_class_is_asked_about_and_not_in_the_bank(
     with caplog.at_level(logging.INFO):
         evaluation = online(Images(train))
     assert (
-        "no val or test images of the classes of train: online k-NN asks about 10 % of the training"
+        "no val or test images of the training classes: online k-NN uses 10 % of the training"
         in caplog.text
     )
     assert evaluation.bank is not None

@@ -128,11 +128,11 @@ def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: 
     [
         (("RUN", "knnn", "--data", "DATA"), "there is no task 'knnn'; did you mean knn"),
         (("RUN", "knn", "fewshto", "--data", "DATA"), "no task 'fewshto'; did you mean fewshot"),
-        (("RUN", "nowhere", "knn", "--data", "DATA"), "nowhere is no checkpoint"),
+        (("RUN", "nowhere", "knn", "--data", "DATA"), "nowhere is not a checkpoint"),
         (("RUN", "quality", "--data", "DATA", "--seed", "-1"), "is not an integer of at least 0"),
         (("RUN", "--data", "DATA"), "no task was given"),
         (("knn", "--data", "DATA"), "no checkpoint was given for knn"),
-        (("nowhere", "knn", "--data", "DATA"), "nowhere is no checkpoint; give a run"),
+        (("nowhere", "knn", "--data", "DATA"), "nowhere is not a checkpoint; give a run"),
         (("RUN", "knn", "--data", "nowhere"), "there is no nowhere"),
         (("RUN", "knn"), "the following arguments are required: --data"),
         (("RUN", "knn", "--data", "DATA", "knn.kss=3"), "did you mean knn.ks"),
@@ -166,11 +166,11 @@ NEEDS = {
     "images of a class": (("knn", "fewshot", "fewshot.shots=[100]"), "100 images of each class"),
     "the reference network": (
         ("knn", "occlusion", "occlusion.reference=nowhere"),
-        "nowhere is no checkpoint",
+        "nowhere is not a checkpoint",
     ),
     "the classifier file": (
         ("knn", "occlusion", "occlusion.reference=RUN", "occlusion.classifier=nowhere"),
-        "there is no classifier nowhere",
+        "the classifier nowhere",
     ),
     "blocks": (("knn", "recall", "recall.readout.blocks=9"), "the last 9 blocks were asked for"),
     "whole patches": (("knn", "linear", "linear.image_size=33"), "not a multiple of patch size 8"),

@@ -96,7 +96,7 @@ def test_a_classifier_of_crops_of_another_size_is_refused(tmp_path: Path) -> Non
     file, network = tmp_path / "c.safetensors", "abcdef0123456789"
     classifier().save(file)
     assert LinearClassifier.load(file, network=network, image_size=96).image_size == 96
-    with pytest.raises(UserError, match=r"image_size=64 was asked, but .* crops of 96 pixels"):
+    with pytest.raises(UserError, match=r"image_size=64 was given, but .* crops of 96 pixels"):
         LinearClassifier.load(file, network=network, image_size=64)
 
 
@@ -169,7 +169,7 @@ def test_logits_are_those_of_a_linear_layer() -> None:
         (Features(torch.ones(2, 4), None), "have no labels"),
         (Features(torch.ones(0, 4), torch.ones(0).long()), "no images to test"),
         (features(30, classes=4), "labels 0 to 3, but the classifier knows 3 classes"),
-        (features(3, width=5), "features are 5 wide, but the classifier was trained on 4"),
+        (features(3, width=5), "features have width 5, but the classifier was trained on width 4"),
     ],
 )
 def test_what_cannot_be_tested_is_refused(tested: Features, says: str) -> None:

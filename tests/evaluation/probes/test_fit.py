@@ -48,7 +48,7 @@ def test_a_classifier_is_fitted_once_for_a_network_data_and_settings(
     file.write_bytes(file.read_bytes()[:-1])
     assert torch.equal(fit(model, split.train, extractor).weight, first.weight)
     rates = [len(call.kwargs["settings"].rates) for call in train.call_args_list]
-    assert rates == [2, 1], "damaged: fitted anew"
+    assert rates == [2, 1], "damaged: fitted again"
     fit(model, split.train.subset(range(1, 48)), extractor)
     fit(model, split.train, replace(extractor, seed=1))
     assert len([*(extractor.cache / "classifiers").iterdir()]) == 3

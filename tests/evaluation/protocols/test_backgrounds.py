@@ -223,7 +223,7 @@ def test_what_cannot_be_judged_is_refused_in_one_line_before_an_image_is_read(
     assert "knows 5 classes, but in_to_in9.json has 12" in refused(data, TWELVE[:5])
     assert "one is n0 where 00_dog was wanted" in refused(data, TWELVE[:9])
     protocol = BackgroundReliance(classifier=tmp_path / "12.safetensors", image_size=64)
-    with pytest.raises(UserError, match=r"image_size=64 was asked, but .* crops of 32 pixels"):
+    with pytest.raises(UserError, match=r"image_size=64 was given, but .* crops of 32 pixels"):
         protocol.measure(model, data, extractor)
 
 

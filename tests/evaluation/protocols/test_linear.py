@@ -300,7 +300,7 @@ def test_a_class_without_training_images_is_said(
     without = Split(opened.train.subset([0, 1, 2, 4, 5]), opened.test)
     found = SETTINGS.measure(model, without, extractor)
     assert any(
-        "without an image to learn from: 1 classes, first bee" in note for note in found.notes
+        "without a training image: 1, the first is bee" in note for note in found.notes
     )
     assert found.values["linear.top1"] <= 75
 

@@ -190,7 +190,7 @@ def test_a_classifier_from_a_file_is_asked_as_it_was_trained(
     known = LinearClassifier.load(file, network=model.digest)
     assert known.rate in given.rates
     assert measures.details["classifier"] == known.describe()
-    with pytest.raises(UserError, match=r"image_size=64 was asked, but .* crops of 32 pixels"):
+    with pytest.raises(UserError, match=r"image_size=64 was given, but .* crops of 32 pixels"):
         given.model_copy(update={"image_size": 64}).measure(model, data, extractor)
     other = replace(model, backbone=shaken(TINY, 5))
     with pytest.raises(UserError, match="trained on network"):
@@ -200,7 +200,7 @@ def test_a_classifier_from_a_file_is_asked_as_it_was_trained(
 def test_a_wrong_reference_is_found_before_a_classifier_is_fitted(
     model: FrozenModel, data: Split, extractor: FeatureExtractor, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"nowhere is no checkpoint; give a run, .* or timm:NAME"):
+    with pytest.raises(UserError, match=r"nowhere is not a checkpoint; give a run, .* or timm:NAME"):
         Occlusion(reference=str(tmp_path / "nowhere")).check(model, data)
     assert not extractor.cache.exists()
 

@@ -111,7 +111,7 @@ def _notes(
     yield f"the saved classifier is that of the best epoch, {chosen.best_epoch}"
     missing = data.missing_in_train()
     if missing:
-        yield f"{len(missing)} tested classes have no training image, the first is {missing[0]}"
+        yield f"tested classes without a training image: {len(missing)}, the first is {missing[0]}"
     if data.classes == 1:
         yield "there is only one class, so every answer is right"
     lost = [
