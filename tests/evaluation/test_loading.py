@@ -38,7 +38,9 @@ def test_a_run_is_its_teacher_and_an_at_sign_asks_for_another_network(run: Path)
     untrained = load_model(f"{run}@untrained")
     assert torch.equal(first_weight(untrained), start[f"teacher.{key}"])
     assert not torch.equal(first_weight(untrained), saved[f"teacher.{key}"])
-    with pytest.raises(UserError, match=r"names an unknown network 'pupil'; use @teacher, @student"):
+    with pytest.raises(
+        UserError, match=r"names an unknown network 'pupil'; use @teacher, @student"
+    ):
         load_model(f"{run}@pupil")
 
 

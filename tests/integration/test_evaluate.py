@@ -163,7 +163,7 @@ def test_a_wrong_word_is_one_line_with_what_to_do(
 
 NEEDS = {
     "scikit-learn": (("linear-cached", "clustering"), "needs scikit-learn"),
-    "images of a class": (("knn", "fewshot", "fewshot.shots=[100]"), "100 images of each class"),
+    "images of a class": (("knn", "fewshot", "fewshot.shots=[100]"), "100 images per class"),
     "the reference network": (
         ("knn", "occlusion", "occlusion.reference=nowhere"),
         "nowhere is not a checkpoint",
@@ -174,7 +174,7 @@ NEEDS = {
     ),
     "blocks": (("knn", "recall", "recall.readout.blocks=9"), "the last 9 blocks were asked for"),
     "whole patches": (("knn", "linear", "linear.image_size=33"), "not a multiple of patch size 8"),
-    "clusters": (("knn", "clustering", "clustering.clusters=999"), "999 clusters were asked of"),
+    "clusters": (("knn", "clustering", "clustering.clusters=999"), "clusters=999 is more than"),
     "masks": (("knn", "objects", "--data", "objects=FLAT"), "has a mask; wanted SPLIT/CLASS/ID"),
     "another checkpoint": (("BAD", "knn"), "bad.safetensors is damaged or not a safetensors file"),
 }

@@ -66,7 +66,9 @@ def test_the_table_has_the_best_rate_and_the_details_have_all(split: Split) -> N
     assert found.notes[1] == (
         "trained for 50 epochs of 1,480 images with a batch size of 64: 1,200 steps"
     )
-    assert found.notes[2].startswith("the best epoch of the best of 2 rates was selected on the test")
+    assert found.notes[2].startswith(
+        "the best epoch of the best of 2 rates was selected on the test"
+    )
     assert found.notes[2].endswith("but state one learning rate, 0.4 at a batch size of 1024")
     assert found.notes[3] == "the saved classifier is that of the best epoch, 1"
 

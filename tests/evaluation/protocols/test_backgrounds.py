@@ -102,8 +102,8 @@ def test_all_classes_compete_and_those_of_no_kind_are_wrong(
         told = measures.details["answers outside the nine kinds, per cent"]
         assert told[name] == pytest.approx(100 * outside / len(source))
     assert list(measures.values) == ["backgrounds.original", "backgrounds.only_fg"]
-    assert "chooses among 12 classes; the 2 that are of none" in measures.notes[0]
-    assert "not there, so not measured: mixed same, mixed random" in measures.notes[1]
+    assert "has 12 classes; the 2 outside the nine kinds" in measures.notes[0]
+    assert "missing variants: mixed same, mixed random" in measures.notes[1]
 
 
 def test_kinds_and_not_classes_are_right_or_wrong() -> None:
@@ -141,7 +141,7 @@ def test_a_nine_way_classifier_is_fitted_on_the_original_training_images(
     gap = measures.values["backgrounds.mixed_same"] - measures.values["backgrounds.mixed_rand"]
     assert measures.values["backgrounds.gap"] == gap > 50
     assert measures.notes == (
-        "the classifier knows the nine kinds alone",
+        "the classifier has only the nine kinds as classes",
         "the classifier was fitted for 30 epochs of 54 images with a batch size of 32: 60 steps",
     )
     (file,) = (extractor.cache / "classifiers").iterdir()
@@ -159,7 +159,7 @@ def test_images_are_cut_to_whole_patches_only_where_they_must(
     file = kept(tmp_path / "c.safetensors", model, TWELVE)
     protocol = BackgroundReliance(classifier=file)
     data = published(tmp_path / "30", {"original": 1}, size=30)
-    assert "images of 30 pixels were cut to the middle 24" in str(
+    assert "images of 30 pixels were cropped to the central 24" in str(
         protocol.measure(model, data, extractor).notes
     )
     other = tmp_path / "30" / "original" / "val" / KINDS[4] / "0.png"
@@ -251,7 +251,7 @@ def test_real_images_go_through_a_thousand_way_classifier(
     file = kept(tmp_path / "c.safetensors", model, names)
     measures = BackgroundReliance(classifier=file).measure(model, few, extractor)
     assert 0 <= measures.values["backgrounds.original"] <= 100
-    assert "1000 classes; the 630 that are of none" in measures.notes[0]
+    assert "1000 classes; the 630 outside" in measures.notes[0]
     assert len(measures.notes) == 2  # 128 pixels are whole patches; seven variants are missing
     # One that always answers with a class of the kind of the first images is right for a ninth.
     assert few.kind_of is not None

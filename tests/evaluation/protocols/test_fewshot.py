@@ -95,11 +95,11 @@ def test_what_is_too_few_is_said(
     assert list(measures.values) == ["fewshot.top1@5", "fewshot.top1@1"]
     assert [metric.spread for metric in measures.metrics] == [None, None], "there is one subset"
     assert measures.notes == (
-        "1 of 2 tested classes have no image to learn from: c",
+        "1 of 2 tested classes have no training image: c",
         "5 shots: from 1 of 5 subsets, because a has 5 images",
         "1 shot: from 1 of 5 subsets, because a has 5 images",
         "20 shots: left out, because a has 5 images",
-        "5 shots: k = 20 is more than the 10 images: all vote",
+        "5 shots: k = 20 is more than the 10 images, so all vote",
         IDLE_CLASSES,
     )
 

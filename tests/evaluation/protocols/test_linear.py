@@ -299,9 +299,7 @@ def test_a_class_without_training_images_is_said(
     opened = Labelled().open(tmp_path)
     without = Split(opened.train.subset([0, 1, 2, 4, 5]), opened.test)
     found = SETTINGS.measure(model, without, extractor)
-    assert any(
-        "without a training image: 1, the first is bee" in note for note in found.notes
-    )
+    assert any("without a training image: 1, the first is bee" in note for note in found.notes)
     assert found.values["linear.top1"] <= 75
 
 

@@ -200,7 +200,9 @@ def test_a_classifier_from_a_file_is_asked_as_it_was_trained(
 def test_a_wrong_reference_is_found_before_a_classifier_is_fitted(
     model: FrozenModel, data: Split, extractor: FeatureExtractor, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"nowhere is not a checkpoint; give a run, .* or timm:NAME"):
+    with pytest.raises(
+        UserError, match=r"nowhere is not a checkpoint; give a run, .* or timm:NAME"
+    ):
         Occlusion(reference=str(tmp_path / "nowhere")).check(model, data)
     assert not extractor.cache.exists()
 
@@ -261,7 +263,8 @@ def test_a_class_that_was_never_learned_is_said(
     assert data.train.labels is not None
     fewer = replace(data, train=data.train.subset(np.flatnonzero(data.train.labels != 0)))
     measures = Occlusion(reference=reference, **FAST).measure(model, fewer, extractor)
-    assert f"never saw 1 tested classes, the first is {data.train.classes[0]}" in measures.notes[0]
+    expected = f"without a training image: 1, the first is {data.train.classes[0]}"
+    assert expected in measures.notes[0]
     assert "has only 2" in measures.notes[1]  # 4 blocks are read of larger networks
 
 

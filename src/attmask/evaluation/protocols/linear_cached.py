@@ -1,6 +1,6 @@
-"""The linear probe on features extracted once: of the centre crop and of the flipped one.
+"""The linear probe on cached features of the centre crop and of its horizontal flip.
 
-The paper's way for Places205. Each epoch draws one of both for every image.
+The paper's protocol for Places205. Each epoch draws one of the two for every image.
 """
 
 from attmask.evaluation.datasets.labelled import Split
@@ -22,8 +22,8 @@ from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
 from attmask.settings import setting
 
-# Counts whenever the same settings give other numbers: what was kept is then stale. The versions
-# of the tasks in catalog.py must be raised with it.
+# Increase it whenever the same settings give other results, so that saved trainings are not used.
+# Also increase the versions of the tasks in catalog.py.
 _VERSION = 2
 
 
@@ -32,20 +32,20 @@ class LinearCached(CachedProbe):
 
     readout: Embedding = setting(
         Embedding(blocks=4),
-        "what is read of the network",
-        paper="not said for Places205; linear: [CLS] of the last 4 blocks",
+        "features to use",
+        paper="not stated for Places205; linear: [CLS] of the last 4 blocks",
     )
     image_size: int | None = setting(
-        None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
+        None, "side of the crops in pixels (null: the network's own)", paper="224", ge=1
     )
 
     def check(self, model: FrozenModel, data: Split) -> None:
-        """Whether there are images to learn from and the crops consist of whole patches."""
+        """Check the images and the crop size."""
         check_images(data.train, data.test)
         check_crop(model, self.image_size)
 
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
-        """Train on the one part, and test on the other after every epoch."""
+        """Train on the training images and test after every epoch."""
         readout, notes = self.readout.fitting(model.backbone)
         size = self.image_size or model.image_size
         crop = CenterCrop(size)
