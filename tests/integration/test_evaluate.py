@@ -172,7 +172,10 @@ NEEDS = {
         ("knn", "occlusion", "occlusion.reference=RUN", "occlusion.classifier=nowhere"),
         "the classifier nowhere",
     ),
-    "blocks": (("knn", "recall", "recall.readout.blocks=9"), "the last 9 blocks were asked for"),
+    "blocks": (
+        ("knn", "recall", "recall.readout.blocks=9"),
+        "blocks=9 is more than the network has",
+    ),
     "whole patches": (("knn", "linear", "linear.image_size=33"), "not a multiple of patch size 8"),
     "clusters": (("knn", "clustering", "clustering.clusters=999"), "clusters=999 is more than"),
     "masks": (("knn", "objects", "--data", "objects=FLAT"), "has a mask; wanted SPLIT/CLASS/ID"),

@@ -44,6 +44,6 @@ def test_the_folder_itself_comes_before_those_below(tmp_path: Path) -> None:
 
 def test_missing_pictures_are_counted_by_part(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    require_images(tmp_path, {"pictures": ["a"]}, "a")
-    with pytest.raises(UserError, match=r"1 of 2 pictures and 2 of 2 others are missing .* is b;"):
-        require_images(tmp_path, {"pictures": ["a", "b"], "others": ["c", "d"]}, "a and b")
+    require_images(tmp_path, {"images": ["a"]}, "a")
+    with pytest.raises(UserError, match=r"1 of 2 images and 2 of 2 others are missing .* is b;"):
+        require_images(tmp_path, {"images": ["a", "b"], "others": ["c", "d"]}, "a and b")

@@ -118,7 +118,7 @@ def test_a_full_disk_is_one_line_before_anything_is_computed(tmp_path: Path) -> 
         env=environment(),
         timeout=60,
     )
-    assert "cannot keep features in" in said.stdout
+    assert "cannot write features to" in said.stdout
     assert "make room" in said.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -133,7 +133,7 @@ def test_writing_again_replaces(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(UserError, match=r"cannot keep features in .*; make room, or choose"),
+        pytest.raises(UserError, match=r"cannot write features to .*; make room, or choose"),
         FeatureStore(tmp_path / "file").writing(ONE, 5, (3,)),
     ):
         pass

@@ -188,4 +188,4 @@ def test_no_more_blocks_are_read_than_there_are_and_that_is_said() -> None:
     assert Embedding(blocks=2).fitting(backbone) == (Embedding(blocks=2), ())
     fewer, notes = Embedding(blocks=4, token="gap").fitting(backbone)
     assert fewer == Embedding(blocks=2, token="gap")
-    assert "last 4 blocks were to be read, but the network has only 2" in notes[0]
+    assert "2 instead of 4 blocks, because the network has only 2" in notes[0]

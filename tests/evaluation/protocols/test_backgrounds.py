@@ -219,9 +219,9 @@ def test_what_cannot_be_judged_is_refused_in_one_line_before_an_image_is_read(
         return str(caught.value)
 
     assert "no original/train to fit" in refused(data)
-    assert "knows 12 classes, but" in refused(replace(data, kind_of=None), TWELVE)
-    assert "knows 5 classes, but in_to_in9.json has 12" in refused(data, TWELVE[:5])
-    assert "one is n0 where 00_dog was wanted" in refused(data, TWELVE[:9])
+    assert "has 12 classes, but" in refused(replace(data, kind_of=None), TWELVE)
+    assert "has 5 classes, but in_to_in9.json has 12" in refused(data, TWELVE[:5])
+    assert "one is n0 instead of 00_dog" in refused(data, TWELVE[:9])
     protocol = BackgroundReliance(classifier=tmp_path / "12.safetensors", image_size=64)
     with pytest.raises(UserError, match=r"image_size=64 was given, but .* crops of 32 pixels"):
         protocol.measure(model, data, extractor)

@@ -116,7 +116,7 @@ def test_more_shots_than_any_class_has_are_refused(
 ) -> None:
     data = pictures(tmp_path, {"a": 3, "b": 9}, {"a": 1, "b": 1})
     asked = FewShot(shots=(10, 5))
-    wanted = r"5 images of each class were asked for, but a has 3; use (shots=\[3\]), or"
+    wanted = r"5 images per class are needed, but a has 3; use (shots=\[3\]), or"
     with pytest.raises(UserError, match=wanted) as refused:
         asked.measure(model, data, extractor)
     advice = re.search(r"use (.*), or", str(refused.value))

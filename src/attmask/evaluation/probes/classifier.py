@@ -72,7 +72,7 @@ class LinearClassifier:
         except OSError as fault:
             raise UserError(
                 f"cannot write the classifier {file}: {fault.strerror or fault}; "
-                "free some disk space, or choose another folder with --cache"
+                "make room, or choose another folder with --cache"
             ) from fault
 
     @classmethod
