@@ -32,7 +32,7 @@ class DemoReport:
     run: Path
     pictures: Sequence[Path]
     baselines: dict[str, float]
-    """k-NN accuracies of simpler features, in per cent."""
+    """k-NN accuracy of the baselines (chance, colours, raw pixels), in per cent."""
     before: dict[str, Any]
     after: dict[str, Any]
 
