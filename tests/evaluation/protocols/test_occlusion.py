@@ -159,7 +159,7 @@ def test_a_share_too_small_to_hide_a_patch_shares_the_features_of_whole_images(
 ) -> None:
     numbers = Occlusion(reference=reference, **FAST).measure(model, data, extractor).values
     assert numbers["occlusion.top1@0.01"] == numbers["occlusion.top1@0"]
-    # Train plain and mirrored, test plain and half black, and the reference's attention.
+    # Train plain and flipped, test plain and half black, and the reference's attention.
     assert len(list(extractor.cache.glob("*/*/values.npy"))) == 5
 
 

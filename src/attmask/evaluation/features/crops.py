@@ -53,7 +53,7 @@ class CenterCrop:
     def __call__(
         self, pixels: UInt8[np.ndarray, "H W C"], index: int
     ) -> UInt8[Tensor, "C height width"]:
-        """The centre crop, flipped if asked."""
+        """The centre crop, horizontally flipped if `flipped` is set."""
         cropped = crop_pixels(pixels, self.size)
         return cropped.flip(-1) if self.flipped else cropped
 

@@ -116,7 +116,7 @@ def accuracies(
         raise ValueError("a classifier has weights that are not finite")
     rows = torch.arange(len(labels)) if rows is None else rows
     if len(rows) == 0:
-        raise UserError("there are no images to test a classifier on; give at least one")
+        raise UserError("there are no test images for the classifier; give at least one")
     first, five = ([0] * len(classifiers) for _ in range(2))
     for some in rows.split(max(1, _NUMBERS_AT_ONCE // max(classes, width))):
         device = classifiers[0][0].device
@@ -148,7 +148,7 @@ def _checked_labels(features: Features, width: int, classes: int) -> Int[Tensor,
     if labels is None:
         raise UserError("the test images have no labels; use one folder per class")
     if len(labels) == 0:
-        raise UserError("there are no images to test a classifier on; give at least one")
+        raise UserError("there are no test images for the classifier; give at least one")
     if int(labels.min()) < 0 or int(labels.max()) >= classes:
         raise UserError(
             f"the test images have labels {int(labels.min())} to {int(labels.max())}, but the "
