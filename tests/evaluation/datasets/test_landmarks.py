@@ -56,7 +56,7 @@ def test_the_official_files_are_read(
 @needs("retrieval_gnd")
 def test_official_files_without_pictures_say_what_is_missing(tmp_path: Path) -> None:
     says = (
-        "4,993 of 4,993 database pictures and 70 of 70 query pictures are missing in "
+        "4,993 of 4,993 database images and 70 of 70 query images are missing in "
         f"{FOLDER / 'retrieval_gnd' / 'jpg'}, the first is ashmolean_000283.jpg; "
         "wanted gnd_roxford5k.pkl and jpg/*.jpg"
     )

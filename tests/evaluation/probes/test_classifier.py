@@ -167,7 +167,7 @@ def test_logits_are_those_of_a_linear_layer() -> None:
     ("tested", "says"),
     [
         (Features(torch.ones(2, 4), None), "have no labels"),
-        (Features(torch.ones(0, 4), torch.ones(0).long()), "no images to test"),
+        (Features(torch.ones(0, 4), torch.ones(0).long()), "no test images"),
         (features(30, classes=4), "labels 0 to 3, but the classifier has 3 classes"),
         (features(3, width=5), "features have width 5, but the classifier was trained on width 4"),
     ],
