@@ -230,7 +230,7 @@ def test_a_task_that_fails_does_not_hide_the_results_of_the_others(
     assert status == 1
     assert len(lines) == 1
     assert lines[0].startswith(
-        "attmask: knn on broken.safetensors failed: broken.safetensors gives"
+        "attmask: knn on broken.safetensors failed: the features of broken.safetensors"
     )
     assert "top-1 accuracy (k = 20)" in out
     assert "good.safetensors: file, 1 blocks of width 192, 3 heads, patch 16" in out
