@@ -114,12 +114,12 @@ def test_a_backbone_comes_from_a_run_or_from_one_of_its_checkpoints(
 
 
 def test_what_is_no_run_and_what_has_no_checkpoint_is_said(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no checkpoint; give a run"):
+    with pytest.raises(UserError, match="is not a checkpoint; give a run"):
         load_backbone(tmp_path)
-    with pytest.raises(UserError, match="is no checkpoint"):
+    with pytest.raises(UserError, match="is not a checkpoint"):
         load_backbone(tmp_path / "nowhere")
     (tmp_path / "config.yaml").write_text((run / "config.yaml").read_text())
-    with pytest.raises(UserError, match="has no checkpoint yet; start its training again"):
+    with pytest.raises(UserError, match="has no checkpoint yet; resume its training"):
         load_backbone(tmp_path)
 
 

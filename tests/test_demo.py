@@ -55,8 +55,12 @@ def test_its_report_holds_what_was_measured_before_and_after(out: Path) -> None:
     again = Demo(out, seed=3, overrides=QUICK)
     assert again.train().finished
     report = again.report()
-    assert report.rivals["chance"] == 10.0
-    for accuracy in (report.before["knn.top1"], report.after["knn.top1"], *report.rivals.values()):
+    assert report.baselines["chance"] == 10.0
+    for accuracy in (
+        report.before["knn.top1"],
+        report.after["knn.top1"],
+        *report.baselines.values(),
+    ):
         assert 0 <= accuracy <= 100
     assert report.before["objects.area"] == report.after["objects.area"]
     assert report.before["objects.attention"] != report.after["objects.attention"]

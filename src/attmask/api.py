@@ -48,7 +48,7 @@ def pretrain(
     """Pre-train on a folder of images; an existing run in `out` is resumed.
 
     `recipe` is a name, a YAML file or a config; the default is `small` with a GPU, else `cpu`.
-    `overrides` are `key=value` texts or a mapping, e.g. {"schedule.epochs": 50}.
+    `overrides` are `key=value` strings or a mapping, e.g. {"schedule.epochs": 50}.
     """
     recipe = recipe or default_recipe()
     named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
@@ -63,7 +63,7 @@ def resume(
 ) -> Outcome:
     """Resume a run with its own settings and images; a finished run is left as it is.
 
-    `data` is where the images are now, if they have moved; `overrides` may change operational
+    `data` is the path of the images if they have moved; `overrides` may change operational
     settings only, e.g. {"train.workers": 4}.
     """
     folder = Path(run)
@@ -74,8 +74,8 @@ def resume(
             f"{run} is resumed with its own settings ({'; '.join(changed)}); for other "
             "settings, use attmask pretrain with another --out"
         )
-    place = origin_of(folder) if data is None else images_path(data)
-    return _train(asked, place, folder, "resuming")
+    path = origin_of(folder) if data is None else images_path(data)
+    return _train(asked, path, folder, "resuming")
 
 
 def default_out(
@@ -98,7 +98,7 @@ def _train(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome
         images.keep_index(out)
     evaluate = None
     if not trainer.finished:
-        trainer.check_room()  # before many images are read for the evaluation
+        trainer.check_room()  # before images are read for the evaluation
     if config.monitor.knn_every_epochs > 0 and (
         not trainer.finished or trainer.evaluation_missing()
     ):
@@ -117,7 +117,7 @@ def inspect(
 ) -> Audit:
     """Inspect images before training: problems, recommended settings, time and memory.
 
-    At most `max_images`, evenly spread, are examined; `.to_dict()` of the result is ready for JSON.
+    At most `max_images`, evenly spread, are examined; `.to_dict()` of the result gives JSON.
     """
     named = None if recipe is None else str(recipe)
     return inspect_images(images_path(data), recipe=named, max_images=max_images)
@@ -154,38 +154,38 @@ def evaluate(
 ) -> list[Card]:
     """Evaluate frozen backbones on tasks, by name (`attmask tasks`) or your own; returns the cards.
 
-    A checkpoint is a run, one of its step-... folders, a file of weights, or `timm:NAME`; with
-    `@student` or `@untrained` behind a run, its student or its network before training; with
-    `@positions=size` or `@heads=12` behind a file, what the file does not tell. `data` is where the
-    images are, or a mapping from task to place. All needs are checked before the first measurement;
-    if one fails all the same, `UnfinishedError` is raised at the end with the cards of the others.
+    A checkpoint is a run, one of its step-... folders, a weights file or `timm:NAME`. `RUN@student`
+    is the student of a run, `RUN@untrained` its network before training; `FILE@positions=size` and
+    `FILE@heads=12` set what a weights file may not state. `data` is the path of the images, or a
+    mapping from task to path. All requirements are checked before the first task; if a task fails
+    later, `UnfinishedError` is raised at the end with the cards of the others.
     """
     named = [checkpoints] if isinstance(checkpoints, str | Path) else list(checkpoints)
     if not named:
-        raise UserError("no checkpoint was given; give a run, a file of weights or timm:NAME")
+        raise UserError("no checkpoint was given; give a run, a weights file or timm:NAME")
     chosen = find_tasks(
         [tasks] if isinstance(tasks, str | Task) else tasks, _assignments(overrides)
     )
     chosen = [_for_channels(task, channels_of(named[0])) for task in chosen]
-    places = {task.name: _place(data, task.name) for task in chosen}
-    place = choose_device(device)
-    with distributed.processes(place):
-        here = distributed.own_device(place)
-        made = partial(
+    paths = {task.name: _data_path(data, task.name) for task in chosen}
+    chosen_device = choose_device(device)
+    with distributed.processes(chosen_device):
+        own_device = distributed.own_device(chosen_device)
+        make_extractor = partial(
             FeatureExtractor,
-            device=here,
-            precision=Precision.choose(precision, here),
+            device=own_device,
+            precision=Precision.choose(precision, own_device),
             batch_size=batch_size,
             workers=default_workers() if workers is None else workers,
             seed=seed,
             known=Known(),
         )
-        networks = Networks(named, lambda s: made(cache=_cache_of(s, cache)))
-        return measure_all(chosen, networks, places)
+        networks = Networks(named, lambda model: make_extractor(cache=_cache_of(model, cache)))
+        return measure_all(chosen, networks, paths)
 
 
 class Networks:
-    """The networks of several checkpoints, of which one at a time is in memory."""
+    """The networks of several checkpoints; one at a time is in memory."""
 
     def __init__(
         self, named: Sequence[str | Path], extractor_for: Callable[[FrozenModel], FeatureExtractor]
@@ -194,7 +194,7 @@ class Networks:
         self._only: FrozenModel | None = None
 
     def __iter__(self) -> Iterator[tuple[FrozenModel, FeatureExtractor]]:
-        """Load them once more, unless there is only one."""
+        """Load each network in turn; a single network is loaded only once."""
         for name, shown in zip(self.named, names_of(self.named), strict=True):
             model = self._only or load_model(name, shown)
             if len(self.named) == 1:
@@ -207,12 +207,12 @@ def _for_channels(task: Task[Any], channels: int | None) -> Task[Any]:
     dataset = task.dataset
     if not isinstance(dataset, Labelled | Pictures) or dataset.channels is not None:
         return task
-    if channels is None or channels <= FEW_CHANNELS:  # known by their number
+    if channels is None or channels <= FEW_CHANNELS:  # the shape is not ambiguous
         return task
     return replace(task, dataset=dataset.model_copy(update={"channels": channels}))
 
 
-def _place(data: str | Path | Mapping[str, str | Path], task: str) -> Path:
+def _data_path(data: str | Path | Mapping[str, str | Path], task: str) -> Path:
     if not isinstance(data, Mapping):
         return images_path(data)
     if task not in data:
@@ -231,9 +231,9 @@ def load_backbone(
 ) -> Backbone:
     """The backbone of a run or of one of its checkpoints, ready to use; by default the teacher's.
 
-    `path` may be anything that `evaluate` takes: also `RUN@student` or `RUN@untrained`, a file of
-    weights (timm's, DINO's, iBOT's names) or `timm:NAME`. `.vit` of what is returned is a plain
-    timm network.
+    `path` may be anything that `evaluate` accepts: also `RUN@student`, `RUN@untrained`, a weights
+    file (with the parameter names of timm, DINO or iBOT) or `timm:NAME`. The attribute `.vit` of
+    the result is a plain timm network.
     """
     return load_model(path if network == "teacher" else f"{path}@{network}").backbone
 
@@ -241,9 +241,9 @@ def load_backbone(
 def transform(checkpoint: str | Path, *, image_size: int | None = None) -> Transform:
     """The preprocessing of a checkpoint: an image becomes the input that `evaluate` uses.
 
-    `checkpoint` is anything that `load_backbone` takes; `image_size` is the side of the centre
-    crop (by default the network's own). Call what is returned with a path, a PIL image or an
-    array H x W x C, and stack the results to a batch.
+    `checkpoint` may be anything that `load_backbone` accepts; `image_size` is the side of the
+    centre crop (by default the network's own). Call the result with a path, a PIL image or an
+    array H x W x C, and stack the outputs to a batch.
     """
     model = load_model(checkpoint)
     check_crop(model, image_size)
@@ -251,14 +251,14 @@ def transform(checkpoint: str | Path, *, image_size: int | None = None) -> Trans
 
 
 def _assignments(overrides: Sequence[str] | Mapping[str, Any]) -> Sequence[str]:
-    """`key=value` texts, also of a mapping."""
+    """Overrides as `key=value` strings."""
     if isinstance(overrides, Mapping):
         return [f"{key}={_as_yaml(value)}" for key, value in overrides.items()]
     return overrides
 
 
 def _as_yaml(value: Any) -> str:
-    """A Python value as the text of an override."""
+    """A Python value as YAML for an override."""
     if value is None:
         return "null"
     return str(list(value) if isinstance(value, tuple) else value)

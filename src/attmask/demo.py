@@ -31,8 +31,8 @@ class DemoReport:
     images: Path
     run: Path
     pictures: Sequence[Path]
-    rivals: dict[str, float]
-    """k-NN accuracies of simpler features, in per cent."""
+    baselines: dict[str, float]
+    """k-NN accuracy of the baselines (chance, colours, raw pixels), in per cent."""
     before: dict[str, Any]
     after: dict[str, Any]
 
@@ -88,7 +88,7 @@ class Demo:
             images=self.out / "images",
             run=run,
             pictures=pictures,
-            rivals=self.evaluation.rivals(),
+            baselines=self.evaluation.baselines(),
             before=before,
             after=after,
         )

@@ -25,8 +25,8 @@ from attmask.models.backbone import Backbone
 
 SMALLEST_CELL = 160  # pixels; smaller crops are enlarged by a whole factor
 
-# From dark indigo over rose to pale yellow: lightness rises in even steps (OKLab), so that equal
-# differences of attention look equally different, also in grey and to the colour-blind.
+# From dark indigo over rose to pale yellow, with evenly increasing lightness (OKLab), so equal
+# differences of attention look equal, also in grey and to the colour-blind.
 _COLOUR_MAP = (
     (14, 14, 39),
     (51, 21, 82),
@@ -49,20 +49,20 @@ _HEAD_COLOURS = (
 _PAPER, _INK = (250, 250, 248), (40, 40, 44)
 _HIDDEN, _HIDDEN_GRID = (58, 58, 64), (82, 82, 90)
 _MARGIN, _GAP = 14, 8
-_LETTERS = 9  # titles are one ninth as high as a cell is wide, so that they survive scaling down
+_LETTERS = 9  # titles have 1/9 of the cell width as height, so they stay legible when scaled down
 
 
 def colours(values: Float[Tensor, "rows cols"]) -> UInt8[Tensor, "rows cols 3"]:
-    """Values from 0 to 1 as colours of the map, interpolated between its entries."""
+    """Map values from 0 to 1 to colours by linear interpolation of the colour map."""
     table = torch.tensor(_COLOUR_MAP, dtype=torch.float32)
-    place = values.float().clamp(0, 1) * (len(table) - 1)
-    low = place.floor().long().clamp(max=len(table) - 2)
-    share = (place - low)[..., None]
+    position = values.float().clamp(0, 1) * (len(table) - 1)
+    low = position.floor().long().clamp(max=len(table) - 2)
+    share = (position - low)[..., None]
     return (table[low] * (1 - share) + table[low + 1] * share).round().to(torch.uint8)
 
 
 def top_mass(attention: Float[Tensor, "... N"], mass: float = 0.6) -> Bool[Tensor, "... N"]:
-    """The fewest patches, most attended first, that hold this share of the attention."""
+    """The smallest set of most attended patches that has this share of the attention."""
     order = attention.argsort(dim=-1, descending=True, stable=True)
     held = attention.gather(-1, order).double().cumsum(dim=-1)
     before = held - attention.gather(-1, order).double()
@@ -78,8 +78,8 @@ def attention_sheet(
     grid: Grid,
     heads: Float[Tensor, "B H N"] | None = None,
 ) -> Image.Image:
-    """One row an image: the crop, its attention map, the heads where given, and one column for
-    each strategy with the hidden patches greyed out."""
+    """Draw one row per image: the crop, its attention map, the heads if given, and one column per
+    strategy with the hidden patches in grey."""
     rows: list[dict[str, Image.Image]] = []
     for i in range(len(images)):
         photo = _photo(images[i])
@@ -102,7 +102,7 @@ def _photo(image: UInt8[Tensor, "C H W"]) -> Image.Image:
 
 
 def _attention_cell(photo: Image.Image, attention: Float[Tensor, "rows cols"]) -> Image.Image:
-    """The attention in colours over the greyed photo, from its least to its most attended patch."""
+    """The attention as colours over the grey image, scaled from minimum to maximum."""
     low, high = attention.min(), attention.max()
     strength = (attention - low) / (high - low).clamp_min(torch.finfo(torch.float32).tiny)
     overlay = Image.fromarray(colours(strength).numpy())
@@ -111,7 +111,7 @@ def _attention_cell(photo: Image.Image, attention: Float[Tensor, "rows cols"]) -
 
 
 def _heads_cell(photo: Image.Image, kept: Bool[Tensor, "H N"], grid: Grid) -> Image.Image:
-    """Where each head looks, one colour a head, mixed where several look at the same patch."""
+    """The patches that each head attends to, one colour per head, mixed where heads overlap."""
     palette = torch.tensor(_HEAD_COLOURS, dtype=torch.float32)
     palette = palette[torch.arange(len(kept)) % len(palette)]
     looks = kept.float()
@@ -128,7 +128,7 @@ def _heads_cell(photo: Image.Image, kept: Bool[Tensor, "H N"], grid: Grid) -> Im
 
 
 def _masked_cell(photo: Image.Image, mask: Bool[Tensor, "rows cols"]) -> Image.Image:
-    """What the student would see: hidden patches are grey, with a thin line around each."""
+    """The input of the student: hidden patches are grey with a thin outline."""
     cell = photo.copy()
     draw = ImageDraw.Draw(cell)
     rows, cols = mask.shape
@@ -181,7 +181,7 @@ def save_attention_pictures(
     wrong = [index for index in indices if not 0 <= index < len(source)]
     if wrong or not indices:
         raise UserError(
-            f"images {wrong or 'none'} do not exist among the {len(source)} of {source.root}; "
+            f"indices {wrong or 'none'} do not fit the {len(source)} images of {source.root}; "
             f"use indices from 0 to {len(source) - 1}"
         )
     grid = backbone.grid(image_size, image_size)

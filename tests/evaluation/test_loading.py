@@ -38,7 +38,9 @@ def test_a_run_is_its_teacher_and_an_at_sign_asks_for_another_network(run: Path)
     untrained = load_model(f"{run}@untrained")
     assert torch.equal(first_weight(untrained), start[f"teacher.{key}"])
     assert not torch.equal(first_weight(untrained), saved[f"teacher.{key}"])
-    with pytest.raises(UserError, match=r"asks for 'pupil' of a run; use @teacher, @student"):
+    with pytest.raises(
+        UserError, match=r"names an unknown network 'pupil'; use @teacher, @student"
+    ):
         load_model(f"{run}@pupil")
 
 
@@ -82,14 +84,14 @@ def test_a_student_has_no_assignments_because_centre_and_temperature_are_the_tea
 @pytest.mark.parametrize("name", ["checkpoints/step-99999", "checkpoints/nothing", "a/folder"])
 def test_what_a_run_does_not_have_is_no_checkpoint(run: Path, name: str, which: str) -> None:
     (run / "a" / "folder").mkdir(parents=True, exist_ok=True)
-    with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
+    with pytest.raises(UserError, match=r"is not a checkpoint; give a run, one of its step-"):
         load_model(f"{run / name}{which}")
 
 
 def test_a_run_without_its_settings_is_told_apart_from_no_run(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / "config.yaml").unlink()
-    with pytest.raises(UserError, match=r"config\.yaml is missing beside its .*attmask resume"):
+    with pytest.raises(UserError, match=r"no config\.yaml; .*attmask resume"):
         load_model(tmp_path / "run")
 
 
@@ -136,7 +138,7 @@ def test_weights_that_do_not_fit_their_config_are_one_line(run: Path, tmp_path: 
     text = (other / "config.yaml").read_text()
     (other / "config.yaml").write_text(text.replace("depth: 2", "depth: 3", 1))
     assert text.count("depth: 2") == 1
-    with pytest.raises(UserError, match=r"do not fit .*config.yaml; put the config.yaml"):
+    with pytest.raises(UserError, match=r"do not fit .*config.yaml; restore the original"):
         load_model(other)
 
 
@@ -161,9 +163,11 @@ def test_behind_a_file_stands_what_it_does_not_tell(tmp_path: Path) -> None:
     assert (found.backbone.heads, found.backbone.positions) == ((3,), "size")
     assert load_model(f"{tmp_path / 'x.pth'}@heads=3").backbone.positions == "reference"
     for wrong in ("heads=0", "positions=cubic", "size=3", "heads=3,"):
-        with pytest.raises(UserError, match=r"is no option of a file; use positions=size"):
+        with pytest.raises(
+            UserError, match=r"is not an option of a weights file; use positions=size"
+        ):
             load_model(f"{tmp_path / 'x.pth'}@{wrong}")
-    with pytest.raises(UserError, match="neither a file of weights nor a name of timm"):
+    with pytest.raises(UserError, match="neither a weights file nor a timm model"):
         load_model(f"{tmp_path}@heads=3")
 
 
@@ -186,9 +190,9 @@ def test_a_network_of_timm_is_shown_the_pixels_it_was_made_for(
 
 @pytest.mark.parametrize("name", ["nowhere", "nowhere.safetensors"])
 def test_what_is_no_checkpoint_is_refused_with_what_would_be_one(tmp_path: Path, name: str) -> None:
-    with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
+    with pytest.raises(UserError, match=r"is not a checkpoint; give a run, one of its step-"):
         load_run(tmp_path / name)
-    with pytest.raises(UserError, match=r"is no checkpoint; give a run, one of its step-"):
+    with pytest.raises(UserError, match=r"is not a checkpoint; give a run, one of its step-"):
         load_model(tmp_path / name)
 
 

@@ -29,12 +29,12 @@ def test_a_digest_knows_what_the_weights_do_not_show() -> None:
     assert replace(one, backbone=backbone).digest != one.digest
 
 
-def test_assignments_are_the_teachers_sharpened_scores() -> None:
+def test_assignments_are_the_teachers_sharpened_logits() -> None:
     model = tiny_model()
     assert model.prototypes is not None
     cls = torch.randn(4, 24, generator=torch.Generator().manual_seed(0))
-    scores = model.prototypes.head(cls)
-    torch.testing.assert_close(model.prototypes.assign(cls), (scores / 0.07).softmax(-1))
+    logits = model.prototypes.head(cls)
+    torch.testing.assert_close(model.prototypes.assign(cls), (logits / 0.07).softmax(-1))
 
 
 def balancing(temperature: float) -> Prototypes:

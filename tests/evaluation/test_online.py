@@ -205,7 +205,7 @@ def test_without_val_a_tenth_of_each_class_is_asked_about_and_not_in_the_bank(
     with caplog.at_level(logging.INFO):
         evaluation = online(Images(train))
     assert (
-        "no val or test images of the classes of train: online k-NN asks about 10 % of the training"
+        "no val or test images of the training classes: online k-NN uses 10 % of the training"
         in caplog.text
     )
     assert evaluation.bank is not None
@@ -222,7 +222,7 @@ def test_without_labels_there_is_no_knn_and_without_masks_no_object(
     train = open_images(scenes).train
     unlabelled = Images(everything(train.root, train.store))
     assert names(measured(online(unlabelled), backbone)) == {"objects", "label_free"}
-    assert online(unlabelled).rivals() == {}
+    assert online(unlabelled).baselines() == {}
     shutil.copytree(scenes / "train", tmp_path / "elsewhere")
     apart = open_images(tmp_path / "elsewhere")
     assert names(measured(online(apart), backbone)) == {"knn", "label_free"}
@@ -254,11 +254,11 @@ def test_limits_and_the_first_of_each_class_are_kept_to(scenes: Path, backbone: 
     assert tiny.k == 10, "no more neighbours than there are images"
 
 
-def test_rivals_are_chance_colours_and_pixels(scenes: Path) -> None:
-    rivals = online(open_images(scenes)).rivals()
-    assert rivals["chance"] == 10.0
-    assert len(rivals) == 3
-    assert all(0 <= accuracy <= 100 for accuracy in rivals.values())
+def test_baselines_are_chance_colours_and_pixels(scenes: Path) -> None:
+    baselines = online(open_images(scenes)).baselines()
+    assert baselines["chance"] == 10.0
+    assert len(baselines) == 3
+    assert all(0 <= accuracy <= 100 for accuracy in baselines.values())
 
 
 def test_measuring_changes_nothing_about_the_network_or_the_random_state(

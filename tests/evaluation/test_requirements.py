@@ -15,7 +15,7 @@ def test_crops_of_whole_patches_and_blocks_that_are_there_are_fine(model: Frozen
 def test_what_the_network_cannot_be_shown_or_read_is_one_line(model: FrozenModel) -> None:
     with pytest.raises(UserError, match="image size 33 is not a multiple of patch size 8"):
         check_crop(model, 33)
-    with pytest.raises(UserError, match="the last 3 blocks were asked for, the network has 2"):
+    with pytest.raises(UserError, match="blocks=3 is more than the network has, 2"):
         check_crop(model, 32, Embedding(blocks=3))
 
 

@@ -67,9 +67,9 @@ def test_every_card_of_a_run_is_kept_at_once(scenes: Path, tmp_path: Path) -> No
 
     broken = Task("broken", Broken(), Labelled(), 1, "")
     model = tiny_model(folder=tmp_path / "run")
-    places = {"length": scenes, "broken": scenes}
+    paths = {"length": scenes, "broken": scenes}
     with pytest.raises(UserError, match="no disk"):
-        measure_all([LENGTH, broken], [(model, extractor_in(tmp_path))], places)
+        measure_all([LENGTH, broken], [(model, extractor_in(tmp_path))], paths)
     (kept,) = (tmp_path / "run" / "evaluations").iterdir()
     (card,) = json.loads(kept.read_text())
     assert card["task"] == "length"
@@ -103,9 +103,9 @@ def test_a_missing_data_set_is_said_before_anything_is_measured(
 ) -> None:
     later = Task("later", MeanLength(), Labelled(), 1, "")
     model = tiny_model(folder=tmp_path / "run")
-    places = {"length": scenes, "later": tmp_path / "nowhere"}
+    paths = {"length": scenes, "later": tmp_path / "nowhere"}
     with pytest.raises(UserError, match=r"there is no .*nowhere"):
-        measure_all([LENGTH, later], [(model, extractor_in(tmp_path))], places)
+        measure_all([LENGTH, later], [(model, extractor_in(tmp_path))], paths)
     assert not (tmp_path / "run").exists()
 
 
@@ -135,12 +135,12 @@ def test_the_needs_of_all_tasks_on_all_networks_are_checked_before_the_first_is_
     demanding = Task("demanding", Demanding(refused="last"), Labelled(), 1, "")
     folder = tmp_path / "run"
     pairs = [(tiny_model(name=n, folder=folder), extractor_in(tmp_path)) for n in ("first", "last")]
-    places = {"length": scenes, "demanding": scenes}
+    paths = {"length": scenes, "demanding": scenes}
     with pytest.raises(UserError, match="last is not good enough"):
-        measure_all([LENGTH, demanding], pairs, places)
+        measure_all([LENGTH, demanding], pairs, paths)
     assert not folder.exists()
     assert not (tmp_path / "cache").exists()
-    assert len(measure_all([LENGTH, demanding], pairs[:1], places)) == 2
+    assert len(measure_all([LENGTH, demanding], pairs[:1], paths)) == 2
 
 
 @pytest.mark.parametrize("fault", [UserError("no disk"), RuntimeError("a fault of ours")])

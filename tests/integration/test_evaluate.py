@@ -137,11 +137,11 @@ def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: 
     [
         (("RUN", "knnn", "--data", "DATA"), "there is no task 'knnn'; did you mean knn"),
         (("RUN", "knn", "fewshto", "--data", "DATA"), "no task 'fewshto'; did you mean fewshot"),
-        (("RUN", "nowhere", "knn", "--data", "DATA"), "nowhere is no checkpoint"),
+        (("RUN", "nowhere", "knn", "--data", "DATA"), "nowhere is not a checkpoint"),
         (("RUN", "quality", "--data", "DATA", "--seed", "-1"), "is not an integer of at least 0"),
         (("RUN", "--data", "DATA"), "no task was given"),
         (("knn", "--data", "DATA"), "no checkpoint was given for knn"),
-        (("nowhere", "knn", "--data", "DATA"), "nowhere is no checkpoint; give a run"),
+        (("nowhere", "knn", "--data", "DATA"), "nowhere is not a checkpoint; give a run"),
         (("RUN", "knn", "--data", "nowhere"), "there is no nowhere"),
         (("RUN", "knn"), "the following arguments are required: --data"),
         (("RUN", "knn", "--data", "DATA", "knn.kss=3"), "did you mean knn.ks"),
@@ -172,18 +172,21 @@ def test_a_wrong_word_is_one_line_with_what_to_do(
 
 NEEDS = {
     "scikit-learn": (("linear-cached", "clustering"), "needs scikit-learn"),
-    "images of a class": (("knn", "fewshot", "fewshot.shots=[100]"), "100 images of each class"),
+    "images of a class": (("knn", "fewshot", "fewshot.shots=[100]"), "100 images per class"),
     "the reference network": (
         ("knn", "occlusion", "occlusion.reference=nowhere"),
-        "nowhere is no checkpoint",
+        "nowhere is not a checkpoint",
     ),
     "the classifier file": (
         ("knn", "occlusion", "occlusion.reference=RUN", "occlusion.classifier=nowhere"),
-        "there is no classifier nowhere",
+        "the classifier nowhere",
     ),
-    "blocks": (("knn", "recall", "recall.readout.blocks=9"), "the last 9 blocks were asked for"),
+    "blocks": (
+        ("knn", "recall", "recall.readout.blocks=9"),
+        "blocks=9 is more than the network has",
+    ),
     "whole patches": (("knn", "linear", "linear.image_size=33"), "not a multiple of patch size 8"),
-    "clusters": (("knn", "clustering", "clustering.clusters=999"), "999 clusters were asked of"),
+    "clusters": (("knn", "clustering", "clustering.clusters=999"), "clusters=999 is more than"),
     "masks": (("knn", "objects", "--data", "objects=FLAT"), "has a mask; wanted SPLIT/CLASS/ID"),
     "another checkpoint": (("BAD", "knn"), "bad.safetensors is damaged or not a safetensors file"),
 }
@@ -236,7 +239,7 @@ def test_a_task_that_fails_does_not_hide_the_results_of_the_others(
     assert status == 1
     assert len(lines) == 1
     assert lines[0].startswith(
-        "attmask: knn on broken.safetensors failed: broken.safetensors gives"
+        "attmask: knn on broken.safetensors failed: the features of broken.safetensors"
     )
     assert "top-1 accuracy (k = 20)" in out
     assert "good.safetensors: file, 1 blocks of width 192, 3 heads, patch 16" in out

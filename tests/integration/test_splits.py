@@ -153,8 +153,8 @@ def test_a_class_that_only_the_test_images_have_stops_nothing(
     shown, _ = said(capsys, *words, "linear.epochs=1", "fewshot.shots=[1,2]", "--json")
     knn, linear, _ = cards = json.loads(shown)
     assert [card["images"]["test"] for card in cards] == [30, 30, 30]
-    assert "1 of 10 tested classes have no image to learn from: airplane" in knn["notes"]
-    assert any("an image to learn from: 1 classes, first airplane" in n for n in linear["notes"])
+    assert "1 of 10 tested classes have no training image: airplane" in knn["notes"]
+    assert any("a training image: 1, the first is airplane" in n for n in linear["notes"])
     assert knn["metrics"][0]["value"] <= 90
 
 

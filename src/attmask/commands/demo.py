@@ -44,7 +44,7 @@ def run(parsed: argparse.Namespace) -> int:
     print("\nk-NN accuracy on held-out images, per cent")
     before, after = report.before, report.after
     untrained, trained = before["knn.top1"], after["knn.top1"]
-    rows = {**report.rivals, "untrained network": untrained, "trained": trained}
+    rows = {**report.baselines, "untrained network": untrained, "trained": trained}
     for name, accuracy in rows.items():
         print(f"  {name:<20}{accuracy:6.1f}  {'█' * round(accuracy / 2)}")
     print(f"  {'gain':<20}{trained - untrained:+6.1f}")

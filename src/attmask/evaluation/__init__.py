@@ -1,1 +1,1 @@
-"""What a frozen backbone is worth: features, nearest neighbours, attention on objects."""
+"""The evaluation of frozen backbones: features, protocols, metrics and reports."""

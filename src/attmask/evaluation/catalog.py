@@ -1,4 +1,4 @@
-"""All tasks by name: a protocol on a data set, in a version. A new one is a line here."""
+"""All tasks by name: a protocol on a data set, with a version. Add a new task here."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,13 +30,11 @@ from attmask.settings import Config
 
 TASKS: tuple[Task[Any], ...] = (
     Task("knn", Knn(), Labelled(), 1, "weighted nearest neighbours"),
-    Task("knn-20", Knn(), Labelled(per_class=260), 1, "k-NN for models pre-trained on 20 %"),
-    Task("fewshot", FewShot(), Labelled(), 1, "k-NN with 1, 5, 10 and 20 images a class"),
-    Task("linear", Linear(), Labelled(), 2, "linear classifiers on crops that change each epoch"),
-    Task(
-        "linear-cached", LinearCached(), Labelled(), 2, "linear classifiers on features read once"
-    ),
-    Task("clustering", Clustering(), Labelled(), 1, "k-means against the labels"),
+    Task("knn-20", Knn(), Labelled(per_class=260), 1, "k-NN for networks pre-trained on 20 %"),
+    Task("fewshot", FewShot(), Labelled(), 1, "k-NN with 1, 5, 10 and 20 images per class"),
+    Task("linear", Linear(), Labelled(), 2, "linear classifiers on new random crops in each epoch"),
+    Task("linear-cached", LinearCached(), Labelled(), 2, "linear classifiers on cached features"),
+    Task("clustering", Clustering(), Labelled(), 1, "k-means, compared with the labels"),
     Task("retrieval-roxford", Retrieval(), Landmarks(name="roxford5k"), 1, "revisited Oxford"),
     Task("retrieval-rparis", Retrieval(), Landmarks(name="rparis6k"), 1, "revisited Paris"),
     Task(
@@ -53,8 +51,8 @@ TASKS: tuple[Task[Any], ...] = (
         1,
         "revisited Paris at 512 pixels and three scales",
     ),
-    Task("recall", Recall(), Folder(), 1, "nearest image of the same class, any labelled images"),
-    Task("recall-cub", Recall(), CUB(), 1, "birds of CUB-200-2011, classes 101 to 200"),
+    Task("recall", Recall(), Folder(), 1, "Recall@k on any labelled images"),
+    Task("recall-cub", Recall(), CUB(), 1, "CUB-200-2011, classes 101 to 200"),
     Task("recall-cars", Recall(), Cars(), 1, "Cars-196, classes 99 to 196"),
     Task("recall-sop", Recall(ks=(1, 10, 100, 1000)), SOP(), 1, "Stanford Online Products"),
     Task("recall-inshop", Recall(ks=(1, 10, 20, 30)), InShop(), 1, "In-Shop, queries and gallery"),
@@ -65,18 +63,24 @@ TASKS: tuple[Task[Any], ...] = (
         2,
         "ImageNet-9: objects on other backgrounds",
     ),
-    Task("occlusion", Occlusion(), Labelled(), 2, "the most attended patches blacked out"),
+    Task("occlusion", Occlusion(), Labelled(), 2, "accuracy with the most attended patches black"),
     Task("objects", ObjectAttention(), WithObjects(), 1, "attention and masks on known objects"),
-    Task("quality", Quality(), Pictures(), 1, "without labels: rank, alignment, prototypes used"),
+    Task(
+        "quality",
+        Quality(),
+        Pictures(),
+        1,
+        "without labels: effective rank, alignment, prototypes used",
+    ),
 )
 
 
 def find_tasks(
     wanted: Sequence[str | Task[Any]], assignments: Sequence[str] = ()
 ) -> list[Task[Any]]:
-    """The tasks of these names (or tasks of one's own) with settings replaced by `key=value`.
+    """Look up tasks by name (or take the given ones) and apply `key=value` overrides.
 
-    A bare setting goes to every task that has it; `task.setting=value` to one.
+    `setting=value` applies to every task that has the setting, `task.setting=value` to one task.
     """
     known = {task.name: task for task in TASKS}
     chosen: dict[str, Task[Any]] = {}
@@ -98,7 +102,7 @@ def find_tasks(
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Checkpoints and tasks out of what was typed: a task is what has a task's name."""
+    """Split command-line words into checkpoints and tasks: words that name a task are tasks."""
     known = {task.name for task in TASKS}
     tasks = [word for word in words if word in known]
     checkpoints = [word for word in words if word not in known]
@@ -118,7 +122,7 @@ def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def settings_of(task: Task[Any]) -> list[SettingLine]:
-    """Every setting of a task with its value, its meaning and the paper's value."""
+    """Every setting of a task with its value, help text and the paper's value."""
     return [line for part in _parts(task) for line in describe(part)]
 
 
@@ -130,13 +134,13 @@ def _parts(task: Task[Any]) -> tuple[Config, Config]:
 
 
 def _own(task: Task[Any], key: str) -> str | None:
-    """The name of the task's setting that a key means, if it means one."""
+    """The name of the task's setting that a key refers to, or None."""
     own = key.removeprefix(f"{task.name}.")
     return own if own in [line.key for line in settings_of(task)] else None
 
 
 def _with(task: Task[Any], key: str, value: object) -> Task[Any]:
-    """The task with one setting changed, and checked."""
+    """The task with one setting changed and validated."""
     changed: dict[str, Any] = {
         name: with_values(part, [(key, value)], f"{task.name}.")
         for name, part in zip(("protocol", "dataset"), _parts(task), strict=True)

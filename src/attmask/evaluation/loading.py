@@ -1,4 +1,4 @@
-"""The loader of networks: a run, one of its checkpoints, a file of weights or a name of timm.
+"""Load a network from a run, one of its checkpoints, a weights file or timm.
 
 runs/mine   runs/mine@student   runs/mine@untrained   runs/mine/checkpoints/step-00001200
 weights.pth   weights.pth@positions=size,heads=6   timm:vit_small_patch16_224.dino
@@ -29,43 +29,43 @@ Which = Literal["teacher", "student", "untrained"]
 TIMM = "timm:"
 _HUB = ("hf_hub:", "hf-hub:")
 _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
-_KINDS = "a run, one of its step-... folders, a file of weights (.safetensors, .pth) or timm:NAME"
+_KINDS = "a run, one of its step-... folders, a weights file (.safetensors, .pth) or timm:NAME"
 
 
 def load_model(
     named: str | Path, shown: str | None = None, *, last_block: bool = False
 ) -> FrozenModel:
-    """The network that `named` names, called `shown` in tables.
+    """Load the network that `named` refers to; `shown` is its name in tables.
 
-    Its attention is that of the block by which its run masks, or with `last_block` always that of
-    the last block.
+    Its attention comes from the block that the run uses for masking, or from the last block if
+    `last_block` is set.
     """
     text = str(named)
     shown = shown or text
-    place, options = _options(text)
-    if place.startswith((TIMM, *_HUB)):
-        return _imported(place, options, shown)
-    if Path(place).suffix in _WEIGHTS and Path(place).is_file():
-        return _imported(place, options, shown)
+    name, options = _options(text)
+    if name.startswith((TIMM, *_HUB)):
+        return _imported(name, options, shown)
+    if Path(name).suffix in _WEIGHTS and Path(name).is_file():
+        return _imported(name, options, shown)
     if options is None:
         path, which = _which(text)
         if not path.exists() and timm.is_model(text):
             return _imported(text, None, shown)
         return load_run(path, which, shown, last_block=last_block)
-    if timm.is_model(place):
-        return _imported(place, options, shown)
+    if timm.is_model(name):
+        return _imported(name, options, shown)
     raise UserError(
-        f"{text} has options behind the @, but {place} is neither a file of weights nor a name of "
-        "timm; only these take positions= and heads="
+        f"{text} has options after the @, but {name} is neither a weights file nor a timm model; "
+        "only these accept positions= and heads="
     )
 
 
 def channels_of(named: str | Path) -> int | None:
-    """The channels that a run was trained with, by its settings alone; None of what is no run."""
-    place, options = _options(str(named))
-    if options is not None or place.startswith((TIMM, *_HUB)):
+    """The channels that a run was trained with, from its config; None if `named` is not a run."""
+    name, options = _options(str(named))
+    if options is not None or name.startswith((TIMM, *_HUB)):
         return None
-    path = _which(place)[0].absolute()
+    path = _which(name)[0].absolute()
     for run in (path, path.parent.parent):
         if (run / "config.yaml").is_file():
             return from_yaml(run / "config.yaml").data.channels
@@ -73,7 +73,7 @@ def channels_of(named: str | Path) -> int | None:
 
 
 def names_of(named: Sequence[str | Path]) -> list[str]:
-    """Short names that tell them apart: the last part of each path, or all of it."""
+    """Short distinct names: the last part of each path, or the whole path if those clash."""
     short = [Path(str(name)).name or str(name) for name in named]
     if len(set(short)) == len(set(map(str, named))):
         return short
@@ -83,17 +83,17 @@ def names_of(named: Sequence[str | Path]) -> list[str]:
 def load_run(
     path: Path, which: Which = "teacher", shown: str | None = None, *, last_block: bool = False
 ) -> FrozenModel:
-    """The network of a run or of one of its checkpoints."""
+    """Load a network of a run or of one of its checkpoints."""
     folder = path.absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
     is_step = folder.is_dir() and folder.parent == run / "checkpoints"
     if checkpoint.newest(folder / "checkpoints") and not (folder / "config.yaml").exists():
         raise UserError(
-            f"{path}/config.yaml is missing beside its checkpoints; put it back, or let "
-            f"`attmask resume {path}` write it again"
+            f"{path} has checkpoints, but no config.yaml; restore it, or run "
+            f"`attmask resume {path}`, which writes it again"
         )
     if not (run / "config.yaml").is_file() or not (folder == run or is_step):
-        raise UserError(f"{path} is no checkpoint; give {_KINDS}")
+        raise UserError(f"{path} is not a checkpoint; give {_KINDS}")
     config = from_yaml(run / "config.yaml")
     saved = None if which == "untrained" else _saved(path, folder, run)
     weights = build_distiller(config).state_dict() if saved is None else saved.tensors["weights"]
@@ -109,8 +109,8 @@ def load_run(
         prototypes = None if which == "student" else _prototypes(config, weights, backbone.width)
     except (RuntimeError, KeyError) as fault:
         raise UserError(
-            f"the weights of {path} do not fit {run / 'config.yaml'}; put the config.yaml of the "
-            "run back as it was written"
+            f"the weights of {path} do not fit {run / 'config.yaml'}; restore the original "
+            "config.yaml of the run"
         ) from fault
     return FrozenModel(
         name=shown or path.name,
@@ -124,7 +124,7 @@ def load_run(
 
 
 def _progress(saved: Checkpoint | None, config: PretrainConfig) -> dict[str, Any]:
-    """The training step of a checkpoint, and the epoch where its number of images is known."""
+    """The training step of a checkpoint, and the epoch if the number of images is known."""
     if saved is None:
         return {"step": 0, "epoch": 0.0}
     images = saved.info.get("images")
@@ -135,7 +135,7 @@ def _progress(saved: Checkpoint | None, config: PretrainConfig) -> dict[str, Any
 
 
 def _prototypes(config: PretrainConfig, weights: Mapping[str, Tensor], width: int) -> Prototypes:
-    """Those of the teacher: centre and temperature are its own, and no student's."""
+    """The teacher's prototypes; a student has no centre and no temperature of its own."""
     head = Head(width, config.head)
     head.load_state_dict(_below(weights, "teacher.head."))
     return Prototypes(
@@ -147,13 +147,13 @@ def _prototypes(config: PretrainConfig, weights: Mapping[str, Tensor], width: in
 
 
 def _which(text: str) -> tuple[Path, Which]:
-    """The path, and which of its networks is asked for behind an @."""
+    """The path, and the network of the run that is named after the @."""
     before, at, after = text.rpartition("@")
     if at and not Path(text).exists():
         known: dict[str, Which] = {name: name for name in get_args(Which)}
         if after not in known:
             raise UserError(
-                f"{text} asks for {after!r} of a run; use @teacher, @student or @untrained"
+                f"{text} names an unknown network {after!r}; use @teacher, @student or @untrained"
             )
         return Path(before), known[after]
     return Path(text), "teacher"
@@ -164,7 +164,7 @@ def _saved(path: Path, folder: Path, run: Path) -> Checkpoint:
         return checkpoint.load(folder, only=["weights"])
     found = checkpoint.load_newest(run / "checkpoints", only=["weights"])
     if found is None:
-        raise UserError(f"{path} has no checkpoint yet; start its training again to make one")
+        raise UserError(f"{path} has no checkpoint yet; resume its training to write one")
     return found
 
 
@@ -174,14 +174,14 @@ def _below(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class _Options:
-    """What a user says of somebody else's network that its file may not tell."""
+    """Options for weights from elsewhere, for what their file may not state."""
 
     positions: Resize | None = None
     heads: int | None = None
 
 
 def _options(text: str) -> tuple[str, _Options | None]:
-    """The name before the @ and the options behind it, if there are any."""
+    """The name before the @ and the options after it, if there are any."""
     before, at, after = text.rpartition("@")
     if not at or "=" not in after or Path(text).exists():
         return text, None
@@ -195,15 +195,15 @@ def _options(text: str) -> tuple[str, _Options | None]:
             heads = int(value)
         else:
             raise UserError(
-                f"{option} in {text} is no option of a file; use positions=size, "
+                f"{option} in {text} is not an option of a weights file; use positions=size, "
                 "positions=reference or heads=N"
             )
     return before, _Options(positions, heads)
 
 
-def _imported(place: str, options: _Options | None, shown: str) -> FrozenModel:
-    """Somebody else's backbone, from a file or from timm, on images of the size it is made for."""
-    name = place.removeprefix(TIMM)
+def _imported(name: str, options: _Options | None, shown: str) -> FrozenModel:
+    """A backbone from a weights file or from timm, with the input size it was trained with."""
+    name = name.removeprefix(TIMM)
     options = options or _Options()
     backbone = import_backbone(name, heads=options.heads, positions=options.positions)
     backbone = backbone.eval().requires_grad_(False)

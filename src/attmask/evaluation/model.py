@@ -1,4 +1,4 @@
-"""What is evaluated: a frozen backbone, and what its images must look like."""
+"""A frozen backbone with its input size and preprocessing."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,15 +15,15 @@ from attmask.data.config import DataConfig
 from attmask.models.backbone import Backbone
 from attmask.models.heads import Head
 
-_ITERATIONS = 3  # of Sinkhorn and Knopp, as in training
+_ITERATIONS = 3  # of Sinkhorn-Knopp, as in training
 
 
 @dataclass(frozen=True, eq=False)
 class Prototypes:
-    """What the teacher assigns images to: softmax((scores - centre) / temperature).
+    """The teacher's prototypes; assignments are softmax((logits - centre) / temperature).
 
-    With the centring `mean` the centre is the one of the training; with `sinkhorn` the training
-    keeps none, and the centre is what balances the images that are assigned together.
+    With `mean` centring the centre is the one from training. With `sinkhorn` centring training
+    keeps no centre; it is computed such that the assigned images are balanced over the prototypes.
     """
 
     head: Head
@@ -32,62 +32,62 @@ class Prototypes:
     centring: Literal["mean", "sinkhorn"] = "mean"
 
     def assign(self, cls: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
-        """The probability of each prototype for each of the images, which belong together."""
+        """The probability of each prototype for each image; the images are balanced together."""
         return next(self.assign_pieces([cls]))
 
     def assign_pieces(
         self, pieces: Sequence[Float[Tensor, "_ D"]]
     ) -> Iterator[Float[Tensor, "_ K"]]:
-        """The same for images that are too many for one tensor, piece by piece."""
-        centre = self.centre if self.centring == "mean" else self._balancing(pieces)
+        """The same as `assign`, piece by piece, for more images than fit in one tensor."""
+        centre = self.centre if self.centring == "mean" else self._balancing_centre(pieces)
         for cls in pieces:
-            yield self._log_shares(cls, centre).exp()
+            yield self._log_probabilities(cls, centre).exp()
 
-    def _balancing(self, pieces: Sequence[Float[Tensor, "_ D"]]) -> Float[Tensor, "K"]:
-        """The centre with which the images are balanced over the prototypes.
+    def _balancing_centre(self, pieces: Sequence[Float[Tensor, "_ D"]]) -> Float[Tensor, "K"]:
+        """The centre that balances the images over the prototypes.
 
-        Sinkhorn and Knopp normalise columns (prototypes) and rows (images) in turn, rows last. A
-        softmax normalises rows whatever they were before, so all that has to be kept from one
-        turn to the next is one number a column: a centre. It starts from raw scores.
+        Sinkhorn-Knopp normalises columns (prototypes) and rows (images) in turn, rows last. The
+        softmax normalises the rows, so one number per column, the centre, is enough to carry from
+        one iteration to the next. The first iteration uses the raw logits.
         """
         centre = torch.zeros_like(self.centre, dtype=torch.float64)
         for turn in range(_ITERATIONS):
             columns = torch.full_like(centre, -torch.inf)
             for cls in pieces:
                 if turn == 0:
-                    rows = self._scores(cls) / self.temperature
+                    rows = self._logits(cls) / self.temperature
                 else:
-                    rows = self._log_shares(cls, centre.to(self.centre.dtype))
+                    rows = self._log_probabilities(cls, centre.to(self.centre.dtype))
                 columns = columns.logaddexp(rows.logsumexp(dim=0).double())
             centre += self.temperature * columns
         return centre.to(self.centre.dtype)
 
-    def _log_shares(
+    def _log_probabilities(
         self, cls: Float[Tensor, "B D"], centre: Float[Tensor, "K"]
     ) -> Float[Tensor, "B K"]:
-        return ((self._scores(cls) - centre) / self.temperature).log_softmax(dim=-1)
+        return ((self._logits(cls) - centre) / self.temperature).log_softmax(dim=-1)
 
-    def _scores(self, cls: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
+    def _logits(self, cls: Float[Tensor, "B D"]) -> Float[Tensor, "B K"]:
         return self.head.exact_logits(self.head.embed(cls.to(self.centre.device)))
 
 
 @dataclass(frozen=True, eq=False)
 class FrozenModel:
-    """A teacher's backbone, or somebody else's, with the images it was made for."""
+    """A frozen backbone from any origin, with its input size and normalisation."""
 
     name: str
     backbone: Backbone
     image_size: int
     data: DataConfig
     prototypes: Prototypes | None = None
-    """None where a backbone came without its head, and for a student."""
+    """None if the backbone came without a head, and for a student."""
     folder: Path | None = None
-    """The run it belongs to, if it does: features and cards are kept in it."""
+    """The run it belongs to, if any; its features and cards are saved there."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """Where the weights come from: teacher, student, untrained, file or timm; step and epoch."""
 
     def describe(self, image_size: int | None = None) -> dict[str, Any]:
-        """What the network is and what it is shown, for a card; None where sizes vary."""
+        """The network and its input, for a card; `image_size` is None if sizes vary."""
         backbone = self.backbone
         return {
             **self.origin,
@@ -105,7 +105,7 @@ class FrozenModel:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of all that makes the network: its weights, and what they do not show."""
+        """A hash of the weights and of everything else that determines the features."""
         backbone = self.backbone
         eps = getattr(backbone.vit.norm, "eps", None)
         shape = f"{backbone.heads} {backbone.positions} {backbone.layer} {eps}"

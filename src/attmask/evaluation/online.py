@@ -1,5 +1,5 @@
-"""What is measured while a network trains: nearest neighbours where labels exist, objects where
-masks exist, and the quality of the features wherever there are images."""
+"""Evaluation during training: k-NN if there are labels, attention on objects if there are masks,
+and label-free metrics in any case."""
 
 import logging
 from collections.abc import Callable
@@ -36,16 +36,18 @@ from attmask.monitor import MonitorConfig
 log = logging.getLogger(__name__)
 
 HOLDOUT = 0.1
-"""The share of labelled training images that are asked about where no others can be."""
+"""The share of the training images used as k-NN queries if there are no held-out images."""
 ALIGNED_IMAGES = 500
-"""Alignment needs two more passes through the network: a mean over so many images is enough."""
+"""Alignment needs two extra forward passes, so it is averaged over at most this many images."""
 BATCH = 256
 
 
 class OnlineEvaluation:
-    """Small measures of a backbone that is still in training; crops for k-NN and quality are read
-    once. Quality is measured on the images that k-NN asks about, which go through the network
-    once for both; without labels on those to validate on, or else on some to train on."""
+    """Evaluates a backbone in training on a fixed subset of images, whose crops are read once.
+
+    Label-free metrics use the features of the k-NN queries; without labels they use held-out
+    images, or training images if none are held out.
+    """
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class OnlineEvaluation:
         self.queries = self._crops(asked, center, _some(asked, most))
         if bank is not None:
             self.bank = self._crops(bank, center, _some(bank, monitor.knn_max_bank_images))
-            self.classes = len(asked.classes)  # it may have classes that the bank lacks
+            self.classes = len(asked.classes)  # queries may have classes that the bank lacks
             self.k = min(monitor.knn_k, len(self.bank))
         labels = None if self.queries.labels is None else self.queries.labels.numpy()
         self.probe = spread_evenly(labels, len(self.queries), monitor.quality_max_images)
@@ -83,10 +85,9 @@ class OnlineEvaluation:
         autocast: Autocast,
         stopped: Callable[[], bool] = lambda: False,
     ) -> tuple[Metric, ...]:
-        """Metrics to log, as in the cards: k-NN accuracy, attention on objects and how much of
-        them masks hide, rank, alignment and uniformity of the features.
+        """Metrics with the keys of the cards: k-NN, attention on objects, label-free metrics.
 
-        Raises StopRequestedError between two batches once `stopped` says so.
+        Raises StopRequestedError between two batches if `stopped` returns true.
         """
         with counting("evaluating", self._images_to_read()) as shown:
             count = stopping(shown, stopped)
@@ -98,13 +99,13 @@ class OnlineEvaluation:
             )
 
     def _images_to_read(self) -> int:
-        """How many images go through the network in one evaluation."""
+        """The number of images that one evaluation passes through the network."""
         bank = 0 if self.bank is None else len(self.bank)
         views = sum(map(len, self.views))
         return len(self.queries) + bank + len(self.masked) + views
 
-    def rivals(self) -> dict[str, float]:
-        """What k-NN reaches by chance, on colour statistics and on raw pixels, in per cent."""
+    def baselines(self) -> dict[str, float]:
+        """k-NN accuracy of chance, colour statistics and raw pixels, in per cent."""
         if self.bank is None:
             return {}
         colours, pixels = (
@@ -151,14 +152,14 @@ class OnlineEvaluation:
         return measures_of_features(plain, alignment(first, second)).metrics
 
     def _with_masks(self, most: int) -> list[int]:
-        """The images with a mask that are measured, as many of each class as can be."""
+        """The images with a mask to evaluate on, spread evenly over the classes."""
         masked = sorted(self.masks.files)
         labels = self.objects.labels
         of_masked = None if labels is None else [int(labels[i]) for i in masked]
         return [masked[i] for i in spread_evenly(of_masked, len(masked), most)]
 
     def _crops(self, source: Source, crop: Crop, indices: list[int]) -> CachedCrops:
-        with counting("reading images to evaluate on", len(indices)) as count:
+        with counting("reading images for the evaluation", len(indices)) as count:
             return CachedCrops(
                 source, crop, self.data, indices=indices, workers=self.workers, count=count
             )
@@ -169,7 +170,7 @@ def _some(source: Source, most: int) -> list[int]:
 
 
 def _trained_on(train: Source, data: DataConfig) -> Source:
-    """The part of the training images that a recipe takes."""
+    """The subset of the training images that the run trains on."""
     if data.percent is not None:
         return first_percent(train, data.percent)
     if data.per_class is not None and train.labels is not None:
@@ -178,7 +179,7 @@ def _trained_on(train: Source, data: DataConfig) -> Source:
 
 
 def crops_held(images: Images, data: DataConfig, monitor: MonitorConfig) -> int:
-    """How many crops an online evaluation holds in memory for as long as a run lasts."""
+    """The number of crops that an online evaluation keeps in memory during a run."""
     bank, asked, most = _bank_and_queries(images, data, monitor)
     queries = min(most, len(asked))
     views = 2 * min(queries, monitor.quality_max_images, ALIGNED_IMAGES)
@@ -188,19 +189,19 @@ def crops_held(images: Images, data: DataConfig, monitor: MonitorConfig) -> int:
 def _bank_and_queries(
     images: Images, data: DataConfig, monitor: MonitorConfig
 ) -> tuple[Source | None, Source, int]:
-    """Labelled images to look neighbours up in, others to classify by them, and how many of
-    those at most; without labels, no images to look up in."""
+    """The bank of labelled images, the queries and the maximum number of queries; without labels
+    the bank is None."""
     train, held_out = _trained_on(images.train, data), images.held_out
     without_labels = None, held_out or train, monitor.quality_max_images
     if train.labels is None or len(train.classes) < 2:
         return without_labels
-    # Sets of metric learning are tested on classes of their own, which no neighbour can be of.
+    # Metric learning data sets test on classes that have no training images.
     asked = None if held_out is None else held_out.labels
     if held_out is not None and asked is not None and np.isin(asked, train.labels).any():
         return train, held_out, monitor.knn_max_query_images
     log.info(
-        "no val or test images of the classes of train: online k-NN asks about %.0f %% of the "
-        "training images",
+        "no val or test images of the training classes: online k-NN uses %.0f %% of the training "
+        "images as queries",
         100 * HOLDOUT,
     )
     bank, queries = split_holdout(train, HOLDOUT)

@@ -1,4 +1,4 @@
-"""What can be checked before images are read: whether a network can be shown and read as asked."""
+"""Checks before any image is read: crop sizes, blocks, empty sources."""
 
 from attmask.data.source import Source
 from attmask.errors import UserError
@@ -10,14 +10,14 @@ from attmask.models.backbone import patches_along
 def check_crop(
     model: FrozenModel, image_size: int | None, readout: Embedding | None = None
 ) -> None:
-    """Refuse crops that do not consist of whole patches, and blocks that are not there."""
+    """Raise an error for crops that are not whole patches, and for blocks that do not exist."""
     patches_along(image_size or model.image_size, model.backbone.patch_size)
     if readout is not None:
         readout.width(model.backbone)
 
 
 def check_images(*sources: Source) -> None:
-    """Refuse sources without images."""
+    """Raise an error for sources without images."""
     for source in sources:
         if len(source) == 0:
             raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")

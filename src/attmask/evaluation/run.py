@@ -1,4 +1,4 @@
-"""Checkpoints through tasks: every measurement ends as a card."""
+"""Run tasks on checkpoints; every result is a card."""
 
 import hashlib
 import json
@@ -19,11 +19,11 @@ from attmask.settings import Config
 
 log = logging.getLogger(__name__)
 
-_USUAL_SIZE = 224  # pixels; larger images are slow, and that is said
+_USUAL_SIZE = 224  # pixels; a message says that larger images are slow
 
 
 class UnfinishedError(UserError):
-    """Some measurements failed; `cards` are those of the others."""
+    """Some tasks failed; `cards` are the results of the others."""
 
     def __init__(self, failures: Sequence[str], cards: Sequence[Card]) -> None:
         self.failures, self.cards = list(failures), list(cards)
@@ -31,9 +31,9 @@ class UnfinishedError(UserError):
 
 
 def measure(
-    task: Task[Any], model: FrozenModel, data: Data, place: Path, extractor: FeatureExtractor
+    task: Task[Any], model: FrozenModel, data: Data, path: Path, extractor: FeatureExtractor
 ) -> Card:
-    """One task on one network."""
+    """Run one task on one network."""
     began, clock = datetime.now(timezone.utc), time.monotonic()
     measures = task.protocol.measure(model, data, extractor)
     unread = {name: extractor.unreadable(source) for name, source in data.sources.items()}
@@ -48,7 +48,7 @@ def measure(
         files=[str(file) for file in measures.files],
         protocol=_settings(task.protocol),
         dataset=_settings(task.dataset),
-        data=str(place),
+        data=str(path),
         images={name: len(source) - unread[name] for name, source in data.sources.items()},
         unreadable={name: count for name, count in unread.items() if count},
         hashes={"network": model.digest, **hashes},
@@ -71,16 +71,15 @@ def _settings(config: object) -> dict[str, Any]:
 def measure_all(
     tasks: Sequence[Task[Any]],
     models: Iterable[tuple[FrozenModel, FeatureExtractor]],
-    places: Mapping[str, Path],
+    paths: Mapping[str, Path],
 ) -> list[Card]:
-    """Every task on every network; `places` says where the images of each task are.
+    """Run every task on every network; `paths` has the path of the images of each task.
 
-    `models` are gone through twice: all data sets are opened, all networks loaded and all needs
-    of all tasks checked before anything is measured. The card of a run's network is kept in the
-    run at once. A task that fails all the same does not stop the others; what finished is in the
-    `UnfinishedError` that is raised at the end.
+    `models` is iterated twice: all data sets are opened, all networks loaded and all requirements
+    checked before the first task runs. Each card of a run is saved in the run at once. A task that
+    fails later does not stop the others; `UnfinishedError` at the end has the finished cards.
     """
-    data = _opened(tasks, places)
+    data = _opened(tasks, paths)
     for model, _ in models:
         for task in tasks:
             if isinstance(task.protocol, Checking):
@@ -89,12 +88,12 @@ def measure_all(
     failures: list[str] = []
     for model, extractor in models:
         for task in tasks:
-            _announce(task, model, places[task.name])
+            _announce(task, model, paths[task.name])
             try:
-                card = measure(task, model, data[task.name], places[task.name], extractor)
+                card = measure(task, model, data[task.name], paths[task.name], extractor)
             except Exception as fault:
                 failures.append(_failure(task, model, fault))
-                if distributed.world_size() > 1:  # the others wait for what will not come
+                if distributed.world_size() > 1:  # the other processes would wait for this one
                     raise UnfinishedError(failures, cards) from fault
                 continue
             cards.append(card)
@@ -105,20 +104,20 @@ def measure_all(
     return cards
 
 
-def _opened(tasks: Sequence[Task[Any]], places: Mapping[str, Path]) -> dict[str, Data]:
-    """The data of each task; what several tasks share is opened once."""
+def _opened(tasks: Sequence[Task[Any]], paths: Mapping[str, Path]) -> dict[str, Data]:
+    """The data of each task; data that several tasks share is opened once."""
     opened: dict[str, Data] = {}
     data = {}
     for task in tasks:
-        which = json.dumps([_settings(task.dataset), str(places[task.name])])
+        which = json.dumps([_settings(task.dataset), str(paths[task.name])])
         if which not in opened:
-            opened[which] = task.dataset.open(places[task.name])
+            opened[which] = task.dataset.open(paths[task.name])
         data[task.name] = opened[which]
     return data
 
 
-def _announce(task: Task[Any], model: FrozenModel, place: Path) -> None:
-    """Say what is measured and at which image size before the first image is read."""
+def _announce(task: Task[Any], model: FrozenModel, path: Path) -> None:
+    """Log the task and its image size before the first image is read."""
     if not distributed.is_main():
         return
     size = shown_size(task.protocol, model)
@@ -126,11 +125,11 @@ def _announce(task: Task[Any], model: FrozenModel, place: Path) -> None:
     if size is not None and size > _USUAL_SIZE and hasattr(task.protocol, "image_size"):
         patch = model.backbone.patch_size
         told += f" (slow; {task.name}.image_size={_USUAL_SIZE // patch * patch or patch} is faster)"
-    log.info("%s: %s on %s%s", model.name, task.name, place, told)
+    log.info("%s: %s on %s%s", model.name, task.name, path, told)
 
 
 def _failure(task: Task[Any], model: FrozenModel, fault: Exception) -> str:
-    """One line for the user; what is no fault of the user's keeps its traceback in the log."""
+    """One line for the user; unexpected errors are logged with their traceback."""
     if isinstance(fault, UserError):
         return f"{task.name} on {model.name} failed: {fault}"
     log.error("%s on %s failed", task.name, model.name, exc_info=fault)
@@ -139,8 +138,10 @@ def _failure(task: Task[Any], model: FrozenModel, fault: Exception) -> str:
 
 
 def _keep(card: Card, run: Path) -> None:
-    """A card is replaced by the same measurement alone; a run that cannot be written to is none
-    of its faults."""
+    """Save a card in its run; only the same measurement replaces it.
+
+    If the run cannot be written to, this is only a warning.
+    """
     same = [card.protocol, card.dataset, dict(card.hashes), card.seed, card.format]
     which = hashlib.sha256(json.dumps(same).encode()).hexdigest()
     file = run / "evaluations" / f"{card.task}-v{card.version}-{which[:12]}.json"

@@ -1,9 +1,8 @@
-"""A task: a protocol on a data set, in a version.
+"""A task: a protocol on a data set, with a version.
 
     Task("knn", Knn(), Labelled(), version=1, about="weighted nearest neighbours")
 
-A protocol measures, a data set opens what lies on disk; both are configs, so that every setting
-of a task is in its card and can be changed by `key=value`.
+Both are configs, so every setting of a task is in its card and can be overridden by `key=value`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,21 +19,21 @@ from attmask.metric import Metric, check_unique, values_by_key
 
 @dataclass(frozen=True)
 class Measures:
-    """What a protocol found: its metrics, the headline first, and what must be said."""
+    """The results of a protocol: metrics, the most important first, and notes."""
 
     metrics: tuple[Metric, ...]
     notes: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
-    """More than a table can hold, as JSON: a curve, numbers by class."""
+    """Further results as JSON, for example a curve or numbers per class."""
     files: tuple[Path, ...] = ()
-    """What was drawn."""
+    """Plots that were written."""
 
     def __post_init__(self) -> None:
         check_unique(self.metrics)
 
     @property
     def values(self) -> dict[str, float]:
-        """The numbers by the keys of their metrics."""
+        """The values by the keys of the metrics."""
         return values_by_key(self.metrics)
 
 
@@ -44,7 +43,7 @@ class Data(Protocol):
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """Its images by their part in the protocol, for the card: train, test, ..."""
+        """Its images by their role in the protocol, for the card: train, test, ..."""
 
 
 Opened = TypeVar("Opened", bound=Data, covariant=True)
@@ -54,54 +53,54 @@ Shared = TypeVar("Shared", bound=Data)
 
 @runtime_checkable
 class DataSet(Protocol[Opened]):
-    """A config that says how a data set lies on disk."""
+    """A config that opens a data set on disk."""
 
     @property
     def layout(self) -> str:
-        """The files and folders it wants, for people."""
+        """The expected files and folders, in words."""
 
     def open(self, path: Path) -> Opened:
-        """Find everything, or say which file or folder is missing."""
+        """Open the data set, or raise a `UserError` that names what is missing."""
 
 
 @runtime_checkable
 class Procedure(Protocol[Measured]):
-    """A config that says how something is measured."""
+    """A protocol: a config with a method that evaluates a network."""
 
     def measure(self, model: FrozenModel, data: Measured, extractor: FeatureExtractor) -> Measures:
-        """Measure one network; with several processes, each of them calls it."""
+        """Evaluate one network; with several processes, each of them calls this."""
 
 
 @runtime_checkable
 class Checking(Protocol[Measured]):
-    """A procedure that can say beforehand what it lacks."""
+    """A protocol that can check its requirements in advance."""
 
     def check(self, model: FrozenModel, data: Measured) -> None:
-        """Raise `UserError` for anything that `measure` would fail for later.
+        """Raise `UserError` for anything that would make `measure` fail later.
 
-        It is called for every task and every network before the first is measured, so it must be
-        quick: headers, labels and settings, but no images through the network.
+        It is called for every task and every network before the first task runs, so it must be
+        fast: it may read headers, labels and settings, but must not run the network.
         """
 
 
 @runtime_checkable
 class Sizing(Protocol):
-    """A procedure whose images are not simply of its `image_size` or of the network's own."""
+    """A protocol whose input size is neither its `image_size` nor the network's own."""
 
     def shown_size(self, model: FrozenModel) -> int | None:
-        """The side of the images that the network is shown, in pixels; None where it varies."""
+        """The side of the network's input in pixels; None if it varies."""
 
 
 @runtime_checkable
 class Drawing(Protocol):
-    """A procedure that can draw what it found for several networks."""
+    """A protocol that can plot the results of several networks."""
 
     def draw(self, cards: Sequence[Card], file: Path) -> None:
-        """Write one picture of its cards as a PNG."""
+        """Write one plot of the cards as a PNG."""
 
 
 def shown_size(procedure: object, model: FrozenModel) -> int | None:
-    """The side of the images that a procedure shows to a network, in pixels, if it is one."""
+    """The side of the network's input in pixels under a protocol; None if it varies."""
     if isinstance(procedure, Sizing):
         return procedure.shown_size(model)
     asked = getattr(procedure, "image_size", None)
@@ -110,7 +109,7 @@ def shown_size(procedure: object, model: FrozenModel) -> int | None:
 
 @dataclass(frozen=True)
 class Task(Generic[Shared]):
-    """A name for a protocol on a data set; the version counts whenever its numbers change."""
+    """A named protocol on a data set; the version increases whenever its results change."""
 
     name: str
     protocol: Procedure[Shared]

@@ -55,10 +55,10 @@ def test_a_folder_with_val_alone_is_the_original(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("somewhere/a.png", "holds no variant of ImageNet-9; wanted original/val/00_dog"),
+        ("somewhere/a.png", "has no variant of ImageNet-9; wanted original/val/00_dog"),
         ("original/val/n01440764/a.png", "has a folder n01440764"),
         ("original/val/09_tree/a.png", "has a folder 09_tree; wanted only 00_dog to 08_fish"),
-        ("original/val/a.png", "lie in no folders 00_dog"),
+        ("original/val/a.png", "are not in folders 00_dog"),
     ],
 )
 def test_another_layout_is_refused_in_one_line(name: str, says: str, tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_another_layout_is_refused_in_one_line(name: str, says: str, tmp_path: P
 )
 def test_what_is_no_mapping_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(UserError, match="no mapping of classes to kinds"):
+    with pytest.raises(UserError, match="not a mapping of classes to kinds"):
         read_mapping(tmp_path / "x.json")
 
 

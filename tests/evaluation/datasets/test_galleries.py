@@ -96,7 +96,7 @@ def test_cars_without_classes_are_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_matlab_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cars_annos.mat").write_bytes(b"nothing")
-    with pytest.raises(UserError, match="get the official file again"):
+    with pytest.raises(UserError, match="download the official file again"):
         Cars().open(tmp_path)
 
 
@@ -182,7 +182,7 @@ def test_a_partition_that_is_not_the_official_one_is_refused(
 def test_a_missing_list_names_the_layout(
     tmp_path: Path, dataset: CUB | Cars | SOP | InShop, file: str
 ) -> None:
-    with pytest.raises(UserError, match=f"there is no {file} in .*; wanted ") as refused:
+    with pytest.raises(UserError, match=f"{file} is missing in .*; wanted ") as refused:
         dataset.open(tmp_path)
     assert dataset.layout in str(refused.value)
 
@@ -190,7 +190,7 @@ def test_a_missing_list_names_the_layout(
 def test_missing_pictures_are_counted(tmp_path: Path) -> None:
     write_cub(tmp_path)
     (tmp_path / "images" / "200.Wren" / "d.jpg").unlink()
-    with pytest.raises(UserError, match=r"1 of 3 pictures are missing .* is 200\.Wren/d\.jpg"):
+    with pytest.raises(UserError, match=r"1 of 3 images are missing .* is 200\.Wren/d\.jpg"):
         CUB().open(tmp_path)
 
 

@@ -58,9 +58,7 @@ def test_val_or_test_is_tested_on_as_asked_for(
         assert list(data.sources) == ["train", "test"]
 
 
-@pytest.mark.parametrize(
-    ("keep", "wrong"), [("train", "no images to test on"), (None, "no labels")]
-)
+@pytest.mark.parametrize(("keep", "wrong"), [("train", "no test images"), (None, "no labels")])
 def test_what_is_missing_is_said_with_the_layout(
     scenes: Path, tmp_path: Path, keep: str | None, wrong: str
 ) -> None:

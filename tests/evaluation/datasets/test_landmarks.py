@@ -56,7 +56,7 @@ def test_the_official_files_are_read(
 @needs("retrieval_gnd")
 def test_official_files_without_pictures_say_what_is_missing(tmp_path: Path) -> None:
     says = (
-        "4,993 of 4,993 database pictures and 70 of 70 query pictures are missing in "
+        "4,993 of 4,993 database images and 70 of 70 query images are missing in "
         f"{FOLDER / 'retrieval_gnd' / 'jpg'}, the first is ashmolean_000283.jpg; "
         "wanted gnd_roxford5k.pkl and jpg/*.jpg"
     )
@@ -80,7 +80,7 @@ def test_a_set_is_found_in_its_folder_or_one_above(tmp_path: Path, below: str) -
 def test_a_crafted_file_is_refused_and_runs_nothing(tmp_path: Path) -> None:
     trap = tmp_path / "made"
     file = write(tmp_path, {**PLAIN, "extra": Crafted(trap)})
-    with pytest.raises(UserError, match="cannot be read as plain data: it wants to load posix"):
+    with pytest.raises(UserError, match="cannot be read as plain data: it would load posix"):
         read_truth(file)
     assert not trap.exists()
     pickle.loads(file.read_bytes())  # the trap is one
@@ -90,12 +90,14 @@ def test_a_crafted_file_is_refused_and_runs_nothing(tmp_path: Path) -> None:
 def test_a_missing_picture_is_named(tmp_path: Path) -> None:
     write(tmp_path, PLAIN)
     (tmp_path / "jpg" / "b.jpg").unlink()
-    with pytest.raises(UserError, match=r"1 of 3 database pictures are missing .* is b\.jpg"):
+    with pytest.raises(UserError, match=r"1 of 3 database images are missing .* is b\.jpg"):
         Landmarks().open(tmp_path)
 
 
 def test_a_missing_ground_truth_names_the_layout(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no gnd_rparis6k\.pkl in .*; wanted .* a folder rparis6k"):
+    with pytest.raises(
+        UserError, match=r"gnd_rparis6k\.pkl is missing in .*; wanted .* a folder rparis6k"
+    ):
         Landmarks(name="rparis6k").open(tmp_path)
 
 
@@ -105,11 +107,11 @@ def test_a_missing_ground_truth_names_the_layout(tmp_path: Path) -> None:
         ({"gnd": []}, "0 rows for 1 queries"),
         ({"imlist": []}, "imlist has no names"),
         ({"imlist": [1, 2, 3]}, "imlist has no names"),
-        ({"imlist": ["a", "a", "c"]}, "names a picture twice"),
-        ({"gnd": [{**PLAIN["gnd"][0], "junk": [3]}]}, "beyond the 3 of the database"),
-        ({"gnd": [{**PLAIN["gnd"][0], "junk": [-1]}]}, "beyond the 3 of the database"),
-        ({"gnd": [{**PLAIN["gnd"][0], "bbx": [5, 0, 5, 9]}]}, "an impossible box"),
-        ({"gnd": [{**PLAIN["gnd"][0], "bbx": [5, 0, float("nan"), 9]}]}, "an impossible box"),
+        ({"imlist": ["a", "a", "c"]}, "names an image twice"),
+        ({"gnd": [{**PLAIN["gnd"][0], "junk": [3]}]}, "beyond the 3 images of the database"),
+        ({"gnd": [{**PLAIN["gnd"][0], "junk": [-1]}]}, "beyond the 3 images of the database"),
+        ({"gnd": [{**PLAIN["gnd"][0], "bbx": [5, 0, 5, 9]}]}, "is not valid"),
+        ({"gnd": [{**PLAIN["gnd"][0], "bbx": [5, 0, float("nan"), 9]}]}, "is not valid"),
         ({"gnd": [{"easy": []}]}, "'hard'"),
         ({"gnd": None}, "not a ground truth"),
     ],
@@ -124,6 +126,6 @@ def test_what_is_not_a_ground_truth_is_refused(
 @pytest.mark.parametrize("content", [b"", b"\x80\x04", b"no pickle at all", pickle.dumps([1, 2])])
 def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "gnd_roxford5k.pkl").write_bytes(content)
-    with pytest.raises(UserError, match="get the official file again") as refused:
+    with pytest.raises(UserError, match="download the official file again") as refused:
         read_truth(tmp_path / "gnd_roxford5k.pkl")
     assert "\n" not in str(refused.value)

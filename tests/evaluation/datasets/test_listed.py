@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from attmask.errors import UserError
-from attmask.evaluation.datasets.listed import files_source, folder_with, require_pictures, table
+from attmask.evaluation.datasets.listed import files_source, folder_with, require_images, table
 
 
 def test_labels_are_places_in_the_classes_given(tmp_path: Path) -> None:
@@ -44,6 +44,6 @@ def test_the_folder_itself_comes_before_those_below(tmp_path: Path) -> None:
 
 def test_missing_pictures_are_counted_by_part(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    require_pictures(tmp_path, {"pictures": ["a"]}, "a")
-    with pytest.raises(UserError, match=r"1 of 2 pictures and 2 of 2 others are missing .* is b;"):
-        require_pictures(tmp_path, {"pictures": ["a", "b"], "others": ["c", "d"]}, "a and b")
+    require_images(tmp_path, {"images": ["a"]}, "a")
+    with pytest.raises(UserError, match=r"1 of 2 images and 2 of 2 others are missing .* is b;"):
+        require_images(tmp_path, {"images": ["a", "b"], "others": ["c", "d"]}, "a and b")

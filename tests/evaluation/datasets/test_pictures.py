@@ -64,5 +64,5 @@ def test_what_is_not_there_is_named(
         Pictures().open(tmp_path / "nowhere")
     none = open_images(scenes).train.subset(np.arange(0))
     monkeypatch.setattr(pictures, "open_images", lambda _, **_more: Images(none))
-    with pytest.raises(UserError, match="has no images to look at; wanted any images that"):
+    with pytest.raises(UserError, match="has no images; wanted any images that"):
         Pictures().open(tmp_path)

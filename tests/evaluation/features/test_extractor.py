@@ -127,7 +127,7 @@ def _with_a_bad_sector(bad: int) -> Callable[[Files, int], bytes]:
 def test_features_that_are_not_finite_are_refused(scenes: Path, tmp_path: Path) -> None:
     model = tiny_model()
     model.backbone.state_dict()["vit.norm.bias"][0] = float("nan")
-    with pytest.raises(UserError, match=r"tiny gives features that are not finite .* earlier"):
+    with pytest.raises(UserError, match=r"features of tiny .* are not finite; .* earlier"):
         extractor_in(tmp_path).features(model, open_images(scenes).train, CenterCrop(32))
 
 

@@ -61,7 +61,7 @@ def test_normalised_pixels_equal_torchvisions() -> None:
 
 
 def test_two_means_for_three_channels_are_refused() -> None:
-    with pytest.raises(UserError, match="2 means and 3 stds for images of 3 channels"):
+    with pytest.raises(UserError, match="2 means and 3 stds were given for 3 channels"):
         normalise(torch.zeros(1, 3, 2, 2, dtype=torch.uint8), (0.5, 0.5), DATA.std)
 
 

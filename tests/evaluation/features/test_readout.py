@@ -49,7 +49,7 @@ def test_gap_is_the_mean_of_the_patches_without_the_final_norm_unless_asked(norm
 
 
 def test_more_blocks_than_there_are_cannot_be_read() -> None:
-    with pytest.raises(UserError, match="last 3 blocks were asked for, the network has 2"):
+    with pytest.raises(UserError, match="blocks=3 is more than the network has, 2"):
         Embedding(blocks=3).width(tiny_backbone())
 
 
@@ -102,7 +102,7 @@ def test_attention_is_read_in_the_nearest_size_the_network_takes(size: int, side
 def test_layers_and_sizes_that_are_not_there_are_refused_in_one_line() -> None:
     backbone = tiny_backbone()
     for layer in (0, 3, -3):
-        with pytest.raises(UserError, match=rf"layer {layer} was asked for; use 1 to 2, or"):
+        with pytest.raises(UserError, match=rf"layer {layer} does not exist; use 1 to 2, or"):
             PatchMaps(layers=(layer,)).shape(backbone, (32, 32))
     with pytest.raises(UserError, match="different sizes do not fit into one array"):
         PatchMaps().shape(backbone, None)

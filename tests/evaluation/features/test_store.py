@@ -51,11 +51,11 @@ def test_only_what_could_be_read_is_kept(tmp_path: Path) -> None:
 
 def test_damaged_features_are_not_used(tmp_path: Path) -> None:
     cache = filled(tmp_path, ONE)
-    file = cache.place(ONE) / VALUES
+    file = cache.path(ONE) / VALUES
     file.write_bytes(file.read_bytes()[:-4])
     assert cache.find(ONE, (3,)) is None
     filled(tmp_path, ONE)
-    (cache.place(ONE) / KEY).write_text('{"network": "other"}')
+    (cache.path(ONE) / KEY).write_text('{"network": "other"}')
     assert cache.find(ONE, (3,)) is None
 
 
@@ -80,7 +80,7 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     dead.wait()
     own = atomic.new_writer()
     numbers = own.partition("-")[2]
-    beside = FeatureStore(tmp_path).place(ONE).parent
+    beside = FeatureStore(tmp_path).path(ONE).parent
     left, other = (
         beside / f".part-{dead.pid}-{numbers}@abc",
         beside / ".part-1-0f@elsewhere@abc",
@@ -118,7 +118,7 @@ def test_a_full_disk_is_one_line_before_anything_is_computed(tmp_path: Path) -> 
         env=environment(),
         timeout=60,
     )
-    assert "cannot keep features in" in said.stdout
+    assert "cannot write features to" in said.stdout
     assert "make room" in said.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -133,7 +133,7 @@ def test_writing_again_replaces(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
-        pytest.raises(UserError, match=r"cannot keep features in .*; make room, or choose"),
+        pytest.raises(UserError, match=r"cannot write features to .*; make room, or choose"),
         FeatureStore(tmp_path / "file").writing(ONE, 5, (3,)),
     ):
         pass

@@ -97,7 +97,7 @@ def test_a_picture_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"cannot read .*bad.png: not a picture"):
         transform(tmp_path / "bad.png")
-    with pytest.raises(UserError, match=r"cannot read the picture: an array of shape"):
+    with pytest.raises(UserError, match=r"cannot read the image: an array of shape"):
         transform(np.zeros((2, 3, 4, 5), dtype=np.uint8))
 
 

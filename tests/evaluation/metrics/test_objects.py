@@ -181,13 +181,13 @@ def test_image_and_mask_are_cropped_alike(tmp_path: Path) -> None:
 def test_a_mask_of_another_size_than_its_image_is_refused(tmp_path: Path) -> None:
     image = np.zeros((40, 44, 3), np.uint8)
     source = write_pair(tmp_path, "masks", np.ones((40, 40), np.uint8), image)
-    with pytest.raises(UserError, match="40 x 40 pixels, its image 44 x 40"):
+    with pytest.raises(UserError, match="40 x 40 pixels, but its image has 44 x 40"):
         scene(source, 32, 0)
 
 
 def test_images_without_known_objects_are_refused(backbone: Backbone, tmp_path: Path) -> None:
     source = write_pair(tmp_path, "masks", np.zeros((40, 40), np.uint8))
-    with pytest.raises(UserError, match="no object is known"):
+    with pytest.raises(UserError, match="shows an annotated object"):
         measure(backbone, source)
     (tmp_path / "masks" / "train" / "cat" / "1.png").unlink()
     assert len(ObjectMasks(source)) == 0

@@ -64,5 +64,5 @@ def test_directions_without_variance_are_left_out() -> None:
 
 @pytest.mark.parametrize("images", [1, 5])
 def test_equal_vectors_are_refused(images: int) -> None:
-    with pytest.raises(UserError, match="all the same; learn it on more images"):
+    with pytest.raises(UserError, match="all equal; use more images"):
         learn_whitening(torch.ones(images, 4))

@@ -43,8 +43,8 @@ def plain_accuracy(trained: LinearClassifier, tested: Features) -> Accuracy:
     assert tested.labels is not None
     first = five = 0
     for vector, label in zip(tested.vectors, tested.labels.tolist(), strict=True):
-        scores = (trained.weight @ vector + trained.bias).tolist()
-        ranked = sorted(range(len(scores)), key=lambda c: -scores[c])
+        logits = (trained.weight @ vector + trained.bias).tolist()
+        ranked = sorted(range(len(logits)), key=lambda c: -logits[c])
         first += label == ranked[0]
         five += label in ranked[:5]
     return Accuracy(100 * first / len(tested.labels), 100 * five / len(tested.labels))
@@ -96,12 +96,12 @@ def test_a_classifier_of_crops_of_another_size_is_refused(tmp_path: Path) -> Non
     file, network = tmp_path / "c.safetensors", "abcdef0123456789"
     classifier().save(file)
     assert LinearClassifier.load(file, network=network, image_size=96).image_size == 96
-    with pytest.raises(UserError, match=r"image_size=64 was asked, but .* crops of 96 pixels"):
+    with pytest.raises(UserError, match=r"image_size=64 was given, but .* crops of 96 pixels"):
         LinearClassifier.load(file, network=network, image_size=64)
 
 
 def test_a_missing_or_foreign_file_is_refused_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no classifier .*; train one"):
+    with pytest.raises(UserError, match=r"the classifier .* does not exist; train one"):
         LinearClassifier.load(tmp_path / "c.safetensors", network="a")
     save_file({"weight": torch.zeros(2, 2)}, tmp_path / "c.safetensors")
     with pytest.raises(UserError, match="is not a linear classifier"):
@@ -123,7 +123,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(UserError, match=r"cannot keep the classifier .*--cache"):
+    with pytest.raises(UserError, match=r"cannot write the classifier .*--cache"):
         classifier().save(tmp_path / "taken" / "c.safetensors")
 
 
@@ -149,27 +149,27 @@ def test_rows_choose_what_is_tested() -> None:
     assert found == [accuracy(trained, chosen)]
 
 
-def test_of_classes_with_equal_scores_the_lower_wins() -> None:
+def test_the_lower_class_wins_a_tie_of_logits() -> None:
     silent = replace(classifier(7), weight=torch.zeros(7, 4), bias=torch.zeros(7))
     for label, expected in ((0, (100, 100)), (4, (0, 100)), (5, (0, 0))):
         found = accuracy(silent, Features(torch.ones(3, 4), torch.full((3,), label)))
         assert (found.top1, found.top5) == expected
 
 
-def test_scores_are_those_of_a_linear_layer() -> None:
+def test_logits_are_those_of_a_linear_layer() -> None:
     trained, tested = classifier(), features(5)
     layer = torch.nn.Linear(4, 3)
     layer.load_state_dict({"weight": trained.weight, "bias": trained.bias})
-    torch.testing.assert_close(trained.scores(tested.vectors), layer(tested.vectors))
+    torch.testing.assert_close(trained.logits(tested.vectors), layer(tested.vectors))
 
 
 @pytest.mark.parametrize(
     ("tested", "says"),
     [
         (Features(torch.ones(2, 4), None), "have no labels"),
-        (Features(torch.ones(0, 4), torch.ones(0).long()), "no images to test"),
-        (features(30, classes=4), "labels 0 to 3, but the classifier knows 3 classes"),
-        (features(3, width=5), "features are 5 wide, but the classifier was trained on 4"),
+        (Features(torch.ones(0, 4), torch.ones(0).long()), "no test images"),
+        (features(30, classes=4), "labels 0 to 3, but the classifier has 3 classes"),
+        (features(3, width=5), "features have width 5, but the classifier was trained on width 4"),
     ],
 )
 def test_what_cannot_be_tested_is_refused(tested: Features, says: str) -> None:
@@ -188,4 +188,4 @@ def test_no_more_blocks_are_read_than_there_are_and_that_is_said() -> None:
     assert Embedding(blocks=2).fitting(backbone) == (Embedding(blocks=2), ())
     fewer, notes = Embedding(blocks=4, token="gap").fitting(backbone)
     assert fewer == Embedding(blocks=2, token="gap")
-    assert "last 4 blocks were to be read, but the network has only 2" in notes[0]
+    assert "2 instead of 4 blocks, because the network has only 2" in notes[0]

@@ -48,7 +48,7 @@ def test_a_classifier_is_fitted_once_for_a_network_data_and_settings(
     file.write_bytes(file.read_bytes()[:-1])
     assert torch.equal(fit(model, split.train, extractor).weight, first.weight)
     rates = [len(call.kwargs["settings"].rates) for call in train.call_args_list]
-    assert rates == [2, 1], "damaged: fitted anew"
+    assert rates == [2, 1], "damaged: fitted again"
     fit(model, split.train.subset(range(1, 48)), extractor)
     fit(model, split.train, replace(extractor, seed=1))
     assert len([*(extractor.cache / "classifiers").iterdir()]) == 3
@@ -79,7 +79,7 @@ def test_the_classifier_has_the_rate_that_is_right_most_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     known = clouds(len(split.train), len(split.train.classes), apart=6.0)
-    monkeypatch.setattr(module, "both_ways", lambda *_, **__: (known, None))
+    monkeypatch.setattr(module, "plain_and_flipped", lambda *_, **__: (known, None))
     settings = LinearCached(epochs=20, batch_size=20, rates=rates)
     fitted = fit_classifier(
         model, split.train, extractor, readout=Embedding(), image_size=32, settings=settings
@@ -111,9 +111,9 @@ def test_rates_that_overflow_are_refused_and_nothing_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     large = clouds(len(split.train), len(split.train.classes), apart=1e4)
-    monkeypatch.setattr(module, "both_ways", lambda *_, **__: (large, None))
+    monkeypatch.setattr(module, "plain_and_flipped", lambda *_, **__: (large, None))
     settings = LinearCached(epochs=2, rates=rates)
-    with pytest.raises(UserError, match=r"keeps the weights finite; .* rates="):
+    with pytest.raises(UserError, match=r"the weights overflow at every learning rate .* rates="):
         fit_classifier(
             model, split.train, extractor, readout=Embedding(), image_size=32, settings=settings
         )

@@ -66,9 +66,11 @@ def test_the_table_has_the_best_rate_and_the_details_have_all(split: Split) -> N
     assert found.notes[1] == (
         "trained for 50 epochs of 1,480 images with a batch size of 64: 1,200 steps"
     )
-    assert found.notes[2].startswith("the best epoch of the best of 2 rates was chosen on the test")
+    assert found.notes[2].startswith(
+        "the best epoch of the best of 2 rates was selected on the test"
+    )
     assert found.notes[2].endswith("but state one learning rate, 0.4 at a batch size of 1024")
-    assert found.notes[3] == "the classifier that is kept is that of the best epoch, 1"
+    assert found.notes[3] == "the saved classifier is that of the best epoch, 1"
 
 
 def test_without_the_papers_rate_nothing_is_said_of_it(split: Split) -> None:
@@ -80,7 +82,7 @@ def test_without_the_papers_rate_nothing_is_said_of_it(split: Split) -> None:
 
 def test_a_rate_that_overflowed_is_said_and_has_no_numbers(split: Split) -> None:
     found = told([[None, Accuracy(50.0, 60.0)]], (1e9, 0.2), split)
-    assert "the weights of learning rate 1e+09 overflowed; it was left out" in found.notes
+    assert "weights overflowed at learning rate 1e+09, which was left out" in found.notes
     assert found.details["rates"][0] == {"rate": 1e9, "top-1, best epoch": None}
     assert "overflowed" not in str(told([[Accuracy(5.0, 6.0)]], (0.2,), split).notes)
 
@@ -90,7 +92,7 @@ def test_a_class_that_was_not_learned_is_said(split: Split) -> None:
     fewer = replace(split, train=split.train.subset((split.train.labels > 0).nonzero()[0]))
     found = told([[Accuracy(5.0, 6.0)]], (0.2,), fewer)
     name = split.train.classes[0]
-    assert f"tested without an image to learn from: 1 classes, first {name}" in found.notes
+    assert f"tested classes without a training image: 1, the first is {name}" in found.notes
 
 
 def test_a_classifier_is_kept_beside_the_features(tmp_path: Path) -> None:

@@ -118,8 +118,8 @@ def test_on_separable_data_it_says_what_logistic_regression_says() -> None:
     judge = LogisticRegression().fit(known.vectors.numpy(), known.labels)
     probes = trained(known, [0.01, 0.1], classes=4, epochs=30, batch_size=32)
     for index in range(2):
-        scores = asked.vectors @ probes.each[index].weight.T + probes.each[index].bias
-        assert scores.argmax(dim=1).tolist() == judge.predict(asked.vectors.numpy()).tolist()
+        logits = asked.vectors @ probes.each[index].weight.T + probes.each[index].bias
+        assert logits.argmax(dim=1).tolist() == judge.predict(asked.vectors.numpy()).tolist()
     assert probes.accuracies(asked) == [Accuracy(100.0, 100.0), Accuracy(100.0, 100.0)]
 
 
@@ -147,8 +147,8 @@ def test_one_class_is_always_right_and_teaches_nothing() -> None:
 def test_a_class_without_images_is_never_the_answer() -> None:
     features = clouds(60, 3, apart=4.0)
     probes = trained(features, [0.1], classes=5, epochs=20)
-    scores = features.vectors @ probes.each[0].weight.T + probes.each[0].bias
-    assert set(scores.argmax(dim=1).tolist()) == {0, 1, 2}
+    logits = features.vectors @ probes.each[0].weight.T + probes.each[0].bias
+    assert set(logits.argmax(dim=1).tolist()) == {0, 1, 2}
 
 
 def test_a_batch_without_images_changes_nothing() -> None:
@@ -290,7 +290,7 @@ def test_a_damaged_state_is_trained_anew(tmp_path: Path, caplog: pytest.LogCaptu
         (file,) = tmp_path.glob("*/probes.safetensors")
         file.write_bytes(b"x" + file.read_bytes()[1:])
     assert curves[0] == curves[1]
-    assert "trained anew" in caplog.text
+    assert "trained again from the start" in caplog.text
 
 
 def test_a_rate_that_overflows_is_left_out_and_the_others_go_on() -> None:
@@ -301,7 +301,7 @@ def test_a_rate_that_overflows_is_left_out_and_the_others_go_on() -> None:
     assert lost is None
     assert kept is not None
     assert choose([[lost, kept]], [1e38, 1e-9]).index == 1
-    with pytest.raises(UserError, match=r"no learning rate of 1e\+38, 0.5 keeps"):
+    with pytest.raises(UserError, match=r"overflow at every learning rate \(1e\+38, 0.5\)"):
         choose([[None, None]], [1e38, 0.5])
 
 

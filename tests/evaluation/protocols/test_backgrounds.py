@@ -92,8 +92,8 @@ def test_all_classes_compete_and_those_of_no_kind_are_wrong(
             pixels = torch.from_numpy(np.array(Image.open(source.place(i)))).permute(2, 0, 1)
             with torch.no_grad():
                 image = normalise(pixels[None], model.data.mean, model.data.std)
-                scores = classifier.scores(model.backbone(image).cls)[0].tolist()
-            kind = MAPPING[max(range(12), key=lambda c: scores[c])]
+                logits = classifier.logits(model.backbone(image).cls)[0].tolist()
+            kind = MAPPING[max(range(12), key=lambda c: logits[c])]
             right += kind == label
             outside += kind == -1
         assert measures.values[f"backgrounds.{VARIANTS[name]}"] == pytest.approx(
@@ -102,8 +102,8 @@ def test_all_classes_compete_and_those_of_no_kind_are_wrong(
         told = measures.details["answers outside the nine kinds, per cent"]
         assert told[name] == pytest.approx(100 * outside / len(source))
     assert list(measures.values) == ["backgrounds.original", "backgrounds.only_fg"]
-    assert "chooses among 12 classes; the 2 that are of none" in measures.notes[0]
-    assert "not there, so not measured: mixed same, mixed random" in measures.notes[1]
+    assert "has 12 classes; the 2 outside the nine kinds" in measures.notes[0]
+    assert "missing variants: mixed same, mixed random" in measures.notes[1]
 
 
 def test_kinds_and_not_classes_are_right_or_wrong() -> None:
@@ -141,7 +141,7 @@ def test_a_nine_way_classifier_is_fitted_on_the_original_training_images(
     gap = measures.values["backgrounds.mixed_same"] - measures.values["backgrounds.mixed_rand"]
     assert measures.values["backgrounds.gap"] == gap > 50
     assert measures.notes == (
-        "the classifier knows the nine kinds alone",
+        "the classifier has only the nine kinds as classes",
         "the classifier was fitted for 30 epochs of 54 images with a batch size of 32: 60 steps",
     )
     (file,) = (extractor.cache / "classifiers").iterdir()
@@ -159,7 +159,7 @@ def test_images_are_cut_to_whole_patches_only_where_they_must(
     file = kept(tmp_path / "c.safetensors", model, TWELVE)
     protocol = BackgroundReliance(classifier=file)
     data = published(tmp_path / "30", {"original": 1}, size=30)
-    assert "images of 30 pixels were cut to the middle 24" in str(
+    assert "images of 30 pixels were cropped to the central 24" in str(
         protocol.measure(model, data, extractor).notes
     )
     other = tmp_path / "30" / "original" / "val" / KINDS[4] / "0.png"
@@ -219,11 +219,11 @@ def test_what_cannot_be_judged_is_refused_in_one_line_before_an_image_is_read(
         return str(caught.value)
 
     assert "no original/train to fit" in refused(data)
-    assert "knows 12 classes, but" in refused(replace(data, kind_of=None), TWELVE)
-    assert "knows 5 classes, but in_to_in9.json has 12" in refused(data, TWELVE[:5])
-    assert "one is n0 where 00_dog was wanted" in refused(data, TWELVE[:9])
+    assert "has 12 classes, but" in refused(replace(data, kind_of=None), TWELVE)
+    assert "has 5 classes, but in_to_in9.json has 12" in refused(data, TWELVE[:5])
+    assert "one is n0 instead of 00_dog" in refused(data, TWELVE[:9])
     protocol = BackgroundReliance(classifier=tmp_path / "12.safetensors", image_size=64)
-    with pytest.raises(UserError, match=r"image_size=64 was asked, but .* crops of 32 pixels"):
+    with pytest.raises(UserError, match=r"image_size=64 was given, but .* crops of 32 pixels"):
         protocol.measure(model, data, extractor)
 
 
@@ -251,7 +251,7 @@ def test_real_images_go_through_a_thousand_way_classifier(
     file = kept(tmp_path / "c.safetensors", model, names)
     measures = BackgroundReliance(classifier=file).measure(model, few, extractor)
     assert 0 <= measures.values["backgrounds.original"] <= 100
-    assert "1000 classes; the 630 that are of none" in measures.notes[0]
+    assert "1000 classes; the 630 outside" in measures.notes[0]
     assert len(measures.notes) == 2  # 128 pixels are whole patches; seven variants are missing
     # One that always answers with a class of the kind of the first images is right for a ninth.
     assert few.kind_of is not None

@@ -178,8 +178,8 @@ def test_more_clusters_than_classes_leave_some_over(
     assert found.values["clustering.accuracy"] == pytest.approx(100 * 12 / 18)
     assert found.values["clustering.nmi"] < 100
     assert found.notes == (
-        "3 clusters do not match 2 classes one to one; "
-        "images of what is left over count as wrong in the cluster accuracy.",
+        "3 clusters cannot be matched one to one with 2 classes; "
+        "images of unmatched ones count as wrong in the cluster accuracy.",
     )
 
 
@@ -223,7 +223,7 @@ def test_features_that_are_all_the_same_are_one_cluster_and_said(
     found = Clustering().measure(model, Split(same, same), extractor)
     assert found.values["clustering.nmi"] == pytest.approx(0, abs=1e-9)
     assert found.values["clustering.accuracy"] == 25
-    assert found.notes == ("3 of 4 clusters are empty: too few features differ.",)
+    assert found.notes == ("3 of 4 clusters are empty: too few distinct features.",)
     assert not [warning for warning in recwarn if "distinct" in str(warning.message)]
 
 
@@ -234,7 +234,7 @@ def test_many_images_are_clustered_in_batches_and_it_is_said(
     data = coloured(tmp_path, {"dark": [20], "white": [250]})
     found = Clustering().measure(model, data, extractor)
     assert found.values["clustering.nmi"] == pytest.approx(100)
-    assert found.notes == ("So many images are clustered by k-means on batches.",)
+    assert found.notes == ("Mini-batch k-means was used because of the number of images.",)
 
 
 def test_of_many_numbers_k_means_learns_from_some_images_and_all_are_in_its_clusters(
@@ -275,8 +275,8 @@ def test_learning_from_some_images_is_said(
     assert found.values["clustering.nmi"] == pytest.approx(100)
     assert found.details["images"] == 12
     assert found.notes == (
-        "k-means learned from 6 of 12 images, evenly spaced, to keep within 2 GB; "
-        "all are put into its clusters.",
+        "k-means was fitted on 6 of 12 images, evenly spaced, to use at most 2 GB; "
+        "all images are assigned to its clusters.",
     )
 
 
@@ -284,10 +284,12 @@ def test_what_cannot_be_clustered_is_refused_in_one_line(
     tmp_path: Path, model: FrozenModel, extractor: FeatureExtractor
 ) -> None:
     data = coloured(tmp_path, {"dark": [20], "white": [250]}, images=2)
-    with pytest.raises(UserError, match=r"5 clusters were asked of 4 test images .* from 1 to 4"):
+    with pytest.raises(
+        UserError, match=r"clusters=5 is more than the 4 test images .* from 1 to 4"
+    ):
         Clustering(clusters=5).measure(model, data, extractor)
     alone = Split(data.train, data.test.subset([0]))
-    with pytest.raises(UserError, match=r"all test images of .* \(1\) are of one class"):
+    with pytest.raises(UserError, match=r"all test images of .* \(1\) have the same class"):
         Clustering().measure(model, alone, extractor)
     one_of_each = Split(data.train, data.test.subset([0, 3]))
     assert Clustering().measure(model, one_of_each, extractor).values[
@@ -315,7 +317,5 @@ def test_without_scikit_learn_the_extra_is_named() -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")},
     )
-    line = (
-        "clustering needs scikit-learn, which comes with attmask; run: pip install scikit-learn\n"
-    )
+    line = "clustering needs scikit-learn, which is missing; run: pip install scikit-learn\n"
     assert done.stdout == 3 * line

@@ -95,11 +95,11 @@ def test_what_is_too_few_is_said(
     assert list(measures.values) == ["fewshot.top1@5", "fewshot.top1@1"]
     assert [metric.spread for metric in measures.metrics] == [None, None], "there is one subset"
     assert measures.notes == (
-        "1 of 2 tested classes have no image to learn from: c",
+        "1 of 2 tested classes have no training image: c",
         "5 shots: from 1 of 5 subsets, because a has 5 images",
         "1 shot: from 1 of 5 subsets, because a has 5 images",
         "20 shots: left out, because a has 5 images",
-        "5 shots: k = 20 is more than the 10 images: all vote",
+        "5 shots: k = 20 is more than the 10 images, so all vote",
         IDLE_CLASSES,
     )
 
@@ -116,7 +116,7 @@ def test_more_shots_than_any_class_has_are_refused(
 ) -> None:
     data = pictures(tmp_path, {"a": 3, "b": 9}, {"a": 1, "b": 1})
     asked = FewShot(shots=(10, 5))
-    wanted = r"5 images of each class were asked for, but a has 3; use (shots=\[3\]), or"
+    wanted = r"5 images per class are needed, but a has 3; use (shots=\[3\]), or"
     with pytest.raises(UserError, match=wanted) as refused:
         asked.measure(model, data, extractor)
     advice = re.search(r"use (.*), or", str(refused.value))

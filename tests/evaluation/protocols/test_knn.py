@@ -160,7 +160,7 @@ def test_a_tiny_temperature_does_not_overflow() -> None:
         (Features(torch.ones(5, 8), None), 1, 0.07, 2, "no labels"),
         (Features(torch.ones(0, 8), torch.ones(0).long()), 1, 0.07, 2, "empty"),
         (Features(torch.full((5, 8), torch.nan), torch.zeros(5).long()), 1, 0.07, 2, "not finite"),
-        (random_features(5, 2, 0, width=9), 1, 0.07, 2, "9 wide, query features 8"),
+        (random_features(5, 2, 0, width=9), 1, 0.07, 2, "width 9, query features 8"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(
@@ -191,7 +191,7 @@ def test_the_protocol_measures_its_own_readout_for_every_k(
     assert measures.details["by k"]["200"] == {"top1": by_k[48].top1, "top5": by_k[48].top5}
     assert measures.details["k"] == {"knn.top1": 20, "knn.top5": 20}
     assert measures.notes == (
-        "k = 200 is more than the 48 images to learn from: all of them vote",
+        "k = 200 is more than the 48 training images, so all of them vote",
         IDLE_CLASSES,
         "no top-5 at k = 1: fewer than five classes can have a vote",
     )
@@ -223,7 +223,7 @@ def test_classes_that_cannot_be_learned_are_named(
     one_class = data.train.subset(np.flatnonzero(data.train.labels == 1))
     measures = Knn(ks=(1,)).measure(model, Split(one_class, data.test), extractor)
     shown = f"{names[0]}, {names[2]}, {names[3]}, ..."
-    note = f"9 of 10 tested classes have no image to learn from: {shown}"
+    note = f"9 of 10 tested classes have no training image: {shown}"
     assert measures.notes[0] == note
     assert measures.values["knn.top1"] == 10
 

@@ -145,7 +145,7 @@ def test_a_backbone_without_head_has_no_assignments_and_says_so(
     bare = FrozenModel("bare", model.backbone, 32, model.data)
     found = Quality().measure(bare, Shown(val), extractor)
     assert list(found.values) == ALL
-    assert "came without its head" in found.notes[-1]
+    assert "has no projection head" in found.notes[-1]
 
 
 def test_a_teacher_that_balances_is_measured_by_what_it_teaches_and_it_is_said(
@@ -189,7 +189,7 @@ def test_two_views_are_paired_by_image_and_not_by_place(
 
 
 def test_views_without_a_common_image_are_refused() -> None:
-    with pytest.raises(UserError, match="no image could be read for both of its views"):
+    with pytest.raises(UserError, match="no image could be read for both views"):
         common_images(views([0, 1], torch.eye(4)), views([2, 3], torch.eye(4)))
 
 
@@ -222,7 +222,7 @@ def test_images_read_for_one_view_only_are_left_out_of_the_alignment(
     found = Quality().measure(model, Shown(val), extractor)
     assert found.values["label_free.alignment"] == pytest.approx(expected, rel=1e-6)
     assert found.values["label_free.rank"] == pytest.approx(usual.values["label_free.rank"])
-    assert "Alignment is of the 17 images that were read for both views." in found.notes
+    assert "Alignment uses the 17 images that could be read for both views." in found.notes
 
 
 def test_another_readout_changes_the_rank_but_not_the_assignments(
@@ -248,7 +248,7 @@ def test_one_image_is_measured_but_makes_no_pair(
     notes = notes_of(found.values, found.notes)
     assert "label_free.uniformity" not in found.values
     assert "there is only one image" in notes
-    assert "Of 12 prototypes no more can be chosen than there are images, 1;" in notes
+    assert "At most 1 of 12 prototypes can be used" in notes
     assert found.values["label_free.rank"] == pytest.approx(1, abs=1e-4)
     assert found.values["label_free.dead"] == pytest.approx(100 * 11 / 12)
 

@@ -128,7 +128,7 @@ def test_the_numbers_are_those_of_the_classifier_that_is_kept(
     assert found.values["linear.top1"] == max(rate["top-1, best epoch"] for rate in rates)
     assert all(max(rate["top-1"]) == rate["top-1, best epoch"] for rate in rates)
     assert all(rate["top-1"][-1] == rate["top-1, last epoch"] for rate in rates)
-    assert [note for note in found.notes if "chosen on the test images" in note]
+    assert [note for note in found.notes if "selected on the test images" in note]
 
 
 def test_each_training_keeps_a_classifier_of_its_own(
@@ -299,9 +299,7 @@ def test_a_class_without_training_images_is_said(
     opened = Labelled().open(tmp_path)
     without = Split(opened.train.subset([0, 1, 2, 4, 5]), opened.test)
     found = SETTINGS.measure(model, without, extractor)
-    assert any(
-        "without an image to learn from: 1 classes, first bee" in note for note in found.notes
-    )
+    assert any("without a training image: 1, the first is bee" in note for note in found.notes)
     assert found.values["linear.top1"] <= 75
 
 

@@ -12,7 +12,12 @@ from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.readout import CLS, Embedding
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.cached import CachedBatches, both_ways, paired, train_on_features
+from attmask.evaluation.probes.cached import (
+    CachedBatches,
+    paired,
+    plain_and_flipped,
+    train_on_features,
+)
 from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
 from attmask.evaluation.protocols.linear_cached import LinearCached
 from tests.evaluation.models import CPU
@@ -28,26 +33,26 @@ def clouds(images: int, classes: int, *, apart: float, seed: int = 0) -> Feature
     return Features(apart * centres[labels] + noise, labels)
 
 
-def test_each_epoch_shows_every_image_once_plain_or_mirrored() -> None:
+def test_each_epoch_shows_every_image_once_plain_or_flipped() -> None:
     images = 400
     number = torch.arange(images, dtype=torch.float32)[:, None]
     labels = torch.arange(images) % 7
     plain, flipped = Features(number, labels), Features(-1 - number, labels)
     batches = CachedBatches(plain, flipped, torch.arange(images), 64, seed=0)
     assert len([*batches.epoch(0)]) == 7
-    mirrored = []
+    flips = []
     for epoch in range(2):
         vectors, seen = (torch.cat(part) for part in zip(*batches.epoch(epoch), strict=True))
         shown = torch.where(vectors < 0, -1 - vectors, vectors).flatten().long()
         assert sorted(shown.tolist()) == list(range(images))
         assert torch.equal(labels[shown], seen)
-        mirrored.append(set(shown[vectors.flatten() < 0].tolist()))
-    assert all(150 < len(few) < 250 for few in mirrored)
-    assert len(mirrored[0] & mirrored[1]) < 150, "drawn anew in each epoch"
+        flips.append(set(shown[vectors.flatten() < 0].tolist()))
+    assert all(150 < len(few) < 250 for few in flips)
+    assert len(flips[0] & flips[1]) < 150, "drawn again in each epoch"
 
 
 def numbered(images: int, rows: list[int] | None, sign: int) -> Features:
-    """Features that tell their image: its number, or less than nothing for a mirror image."""
+    """Features that tell their image: its number, or less than nothing for a flipped image."""
     shown = torch.arange(images) if rows is None else torch.tensor(rows)
     vectors = (sign * (1.0 + shown))[:, None]
     return Features(vectors, shown % 3, None if rows is None else shown)
@@ -85,8 +90,8 @@ def test_features_of_the_same_images_are_not_copied() -> None:
 def test_an_image_that_was_read_only_once_does_not_shift_the_others(
     model: FrozenModel, split: Split, extractor: FeatureExtractor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain_crop, mirror = CenterCrop(32), CenterCrop(32, flipped=True)
-    whole = [extractor.features(model, split.train, e) for e in (plain_crop, mirror)]
+    plain_crop, flipped_crop = CenterCrop(32), CenterCrop(32, flipped=True)
+    whole = [extractor.features(model, split.train, e) for e in (plain_crop, flipped_crop)]
     features_of = FeatureExtractor.features
 
     def without_the_third(
@@ -105,7 +110,7 @@ def test_an_image_that_was_read_only_once_does_not_shift_the_others(
         return Features(found.vectors[kept], found.labels[kept], kept)
 
     monkeypatch.setattr(FeatureExtractor, "features", without_the_third)
-    plain, flipped = both_ways(model, split.train, extractor, plain_crop, CLS, flips=True)
+    plain, flipped = plain_and_flipped(model, split.train, extractor, plain_crop, CLS, flips=True)
     kept = [i for i in range(len(split.train)) if i != 3]
     assert flipped is not None
     for found, expected in zip((plain, flipped), whole, strict=True):
@@ -121,8 +126,10 @@ def test_without_mirror_images_only_the_features_are_shown_and_stay_as_they_are(
     batches = CachedBatches(plain, None, torch.tensor([1, 3, 5]), 2, seed=0)
     shown = torch.cat([vectors for vectors, _ in batches.epoch(0)])
     assert {tuple(row) for row in shown.tolist()} == {tuple(before[i].tolist()) for i in (1, 3, 5)}
-    mirrored = CachedBatches(plain, Features(before * 0, plain.labels), torch.arange(10), 4, seed=0)
-    assert any(bool((vectors == 0).all(dim=1).any()) for vectors, _ in mirrored.epoch(0))
+    half_flipped = CachedBatches(
+        plain, Features(before * 0, plain.labels), torch.arange(10), 4, seed=0
+    )
+    assert any(bool((vectors == 0).all(dim=1).any()) for vectors, _ in half_flipped.epoch(0))
     assert torch.equal(plain.vectors, before)
 
 
@@ -133,8 +140,8 @@ def test_on_separable_features_it_says_what_logistic_regression_says() -> None:
     probes, curve = train_on_features(
         known, None, 4, settings=settings, seed=0, device=CPU, test=asked
     )
-    scores = asked.vectors @ probes.each[0].weight.T + probes.each[0].bias
-    assert scores.argmax(dim=1).tolist() == judge.predict(asked.vectors.numpy()).tolist()
+    logits = asked.vectors @ probes.each[0].weight.T + probes.each[0].bias
+    assert logits.argmax(dim=1).tolist() == judge.predict(asked.vectors.numpy()).tolist()
     assert len(curve) == 50
     assert curve[-1][0] is not None
     assert curve[-1][0].top1 == 100

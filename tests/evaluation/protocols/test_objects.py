@@ -21,7 +21,7 @@ def test_shares_become_per_cents_with_plain_names(
     assert share == pytest.approx(100 * expected.attention_on_object)
     assert found.values["objects.area"] == pytest.approx(100 * expected.object_area)
     assert found.values["objects.patches_high"] == pytest.approx(48)  # 12 of 25 patches
-    assert "asked to hide 50% of the patches" in found.notes[0]
+    assert "the mask ratio is 50% for every strategy" in found.notes[0]
 
 
 def test_images_whose_object_is_not_seen_are_left_out_and_counted(

@@ -22,7 +22,7 @@ from attmask.evaluation.loading import load_model
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.protocols import occlusion
-from attmask.evaluation.protocols.occlusion import Occlusion, class_places, ranked_by
+from attmask.evaluation.protocols.occlusion import Occlusion, class_indices, ranked_by
 from attmask.hardware import Precision
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from tests.evaluation.reporting.test_table import CARD
@@ -90,8 +90,8 @@ def plain_top1(
             crop[:, 16 * row : 16 * row + 16, 16 * col : 16 * col + 16] = 0
         with torch.no_grad():
             shown = normalise(crop[None], model.data.mean, model.data.std)
-            scores = classifier.scores(classifier.readout(model.backbone, shown))
-        right += int(scores.argmax()) == data.test.labels[i]
+            logits = classifier.logits(classifier.readout(model.backbone, shown))
+        right += int(logits.argmax()) == data.test.labels[i]
     return 100 * right / len(data.test)
 
 
@@ -159,7 +159,7 @@ def test_a_share_too_small_to_hide_a_patch_shares_the_features_of_whole_images(
 ) -> None:
     numbers = Occlusion(reference=reference, **FAST).measure(model, data, extractor).values
     assert numbers["occlusion.top1@0.01"] == numbers["occlusion.top1@0"]
-    # Train plain and mirrored, test plain and half black, and the reference's attention.
+    # Train plain and flipped, test plain and half black, and the reference's attention.
     assert len(list(extractor.cache.glob("*/*/values.npy"))) == 5
 
 
@@ -190,7 +190,7 @@ def test_a_classifier_from_a_file_is_asked_as_it_was_trained(
     known = LinearClassifier.load(file, network=model.digest)
     assert known.rate in given.rates
     assert measures.details["classifier"] == known.describe()
-    with pytest.raises(UserError, match=r"image_size=64 was asked, but .* crops of 32 pixels"):
+    with pytest.raises(UserError, match=r"image_size=64 was given, but .* crops of 32 pixels"):
         given.model_copy(update={"image_size": 64}).measure(model, data, extractor)
     other = replace(model, backbone=shaken(TINY, 5))
     with pytest.raises(UserError, match="trained on network"):
@@ -200,7 +200,9 @@ def test_a_classifier_from_a_file_is_asked_as_it_was_trained(
 def test_a_wrong_reference_is_found_before_a_classifier_is_fitted(
     model: FrozenModel, data: Split, extractor: FeatureExtractor, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"nowhere is no checkpoint; give a run, .* or timm:NAME"):
+    with pytest.raises(
+        UserError, match=r"nowhere is not a checkpoint; give a run, .* or timm:NAME"
+    ):
         Occlusion(reference=str(tmp_path / "nowhere")).check(model, data)
     assert not extractor.cache.exists()
 
@@ -250,9 +252,9 @@ def classifier(*classes: str) -> LinearClassifier:
 def test_classes_are_matched_by_name(data: Split) -> None:
     names = list(data.test.classes)
     more = classifier("first", *reversed(names), "last")
-    assert class_places(more, data.test).tolist() == list(range(len(names), 0, -1))
+    assert class_indices(more, data.test).tolist() == list(range(len(names), 0, -1))
     with pytest.raises(UserError, match=f"does not know 1 of the .* the first is {names[1]};"):
-        class_places(classifier(names[0], *names[2:]), data.test)
+        class_indices(classifier(names[0], *names[2:]), data.test)
 
 
 def test_a_class_that_was_never_learned_is_said(
@@ -261,7 +263,8 @@ def test_a_class_that_was_never_learned_is_said(
     assert data.train.labels is not None
     fewer = replace(data, train=data.train.subset(np.flatnonzero(data.train.labels != 0)))
     measures = Occlusion(reference=reference, **FAST).measure(model, fewer, extractor)
-    assert f"never saw 1 tested classes, the first is {data.train.classes[0]}" in measures.notes[0]
+    expected = f"without a training image: 1, the first is {data.train.classes[0]}"
+    assert expected in measures.notes[0]
     assert "has only 2" in measures.notes[1]  # 4 blocks are read of larger networks
 
 

@@ -116,7 +116,7 @@ def test_a_query_without_another_of_its_class_is_missed_and_said(
     assert found.values["recall.recall@2"] == pytest.approx(200 / 3)
     assert found.notes == (
         "1 of 3 queries have no other image of their class; they count as missed",
-        "k = 4: only 2 images to look at; all of them are",
+        "k = 4 is more than the 2 other images; all are used",
     )
 
 

@@ -155,7 +155,7 @@ def test_whitening_is_learned_on_the_database(landmarks: LandmarkSet, tmp_path: 
 def test_fewer_directions_than_asked_are_said(landmarks: LandmarkSet, tmp_path: Path) -> None:
     protocol = Retrieval(image_size=64, whitening="database")
     notes = measured(protocol, landmarks, tmp_path).notes
-    assert "whitening found variance along 14 of 24 directions" in notes
+    assert "whitening kept 14 of 24 directions, which have variance" in notes
 
 
 def test_of_equally_similar_images_the_earlier_comes_first() -> None:
@@ -171,7 +171,7 @@ def test_unreadable_pictures_leave_the_others_their_numbers(tmp_path: Path) -> N
     query.write_bytes(b"no picture")
     found = measured(Retrieval(image_size=64, queries="box"), data, tmp_path)
     assert found.values["retrieval.easy_map"] == 100
-    assert "1 unreadable database images count as never found" in found.notes
+    assert "1 unreadable database images count as not retrieved" in found.notes
     assert "1 unreadable queries are left out" in found.notes
     assert set(found.details["average precision by query"]["easy"]) == {
         "query_1.jpg",
@@ -190,12 +190,12 @@ def test_a_difficulty_without_answers_is_left_out_and_said(tmp_path: Path) -> No
     data = write_landmarks(tmp_path / "data", hard=False)
     found = measured(Retrieval(image_size=64), data, tmp_path)
     assert "retrieval.hard_map" not in found.values
-    assert found.notes == ("no query has a right answer that is hard",)
+    assert found.notes == ("no query has a right image at difficulty hard",)
 
 
 def test_no_answer_at_all_is_refused(landmarks: LandmarkSet, tmp_path: Path) -> None:
     empty = replace(landmarks, truths=(Truth(),) * QUERIES)
-    with pytest.raises(UserError, match="no query has a right answer in the database"):
+    with pytest.raises(UserError, match="no query has an easy or hard image"):
         measured(Retrieval(image_size=64), empty, tmp_path)
 
 

@@ -72,7 +72,7 @@ def test_a_card_of_version_1_opens_with_todays_metrics(tmp_path: Path) -> None:
 )
 def test_what_is_no_card_is_one_line_that_says_what_to_do(text: str, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text(text)
-    with pytest.raises(UserError, match=r"x\.json holds no cards of attmask; give a \.json"):
+    with pytest.raises(UserError, match=r"x\.json has no cards of attmask; give a \.json"):
         read_cards(tmp_path / "x.json")
 
 

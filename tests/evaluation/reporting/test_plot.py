@@ -55,7 +55,7 @@ def test_one_point_no_success_and_many_ratios_are_drawn_too(points: Curve, tmp_p
 def test_a_plot_without_points_is_a_fault_of_ours(tmp_path: Path) -> None:
     none: list[dict[str, Curve]] = [{}, {"a": []}]
     for curves in none:
-        with pytest.raises(ValueError, match="without points"):
+        with pytest.raises(ValueError, match="no points to plot"):
             drawn(tmp_path / "x.png", **curves)
 
 

@@ -1,1 +1,1 @@
-"""What tasks are measured on: one kind of data set a file, each from its own official files."""
+"""Data sets of the tasks, one kind per file, each from its official files."""

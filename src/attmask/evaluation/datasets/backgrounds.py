@@ -1,4 +1,4 @@
-"""ImageNet-9: objects of nine kinds, with their backgrounds kept, changed or taken away."""
+"""ImageNet-9: objects of nine kinds with their own, another or no background."""
 
 import json
 import re
@@ -36,53 +36,53 @@ VARIANTS: Mapping[str, str] = {
     "only background (box)": "only_bg_b",
     "only background (tiled)": "only_bg_t",
 }
-"""The published folders by their plain names, in the order to show."""
+"""The published folders by title, in the order of the tables."""
 MAPPING = "in_to_in9.json"
 
 
 @dataclass(frozen=True, eq=False)
 class ChangedBackgrounds:
-    """The variants that are there, by plain name, and what a classifier for them can come from."""
+    """The available variants by title, and the images or mapping for their classifier."""
 
     tests: Mapping[str, Source]
     train: Source | None
     kind_of: tuple[int, ...] | None
-    """The kind of each class of ImageNet, -1 for those of no kind."""
+    """The kind of each ImageNet class, -1 for classes outside the nine kinds."""
     root: Path
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """All of them."""
+        """All variants, and the training images if there are any."""
         return {**self.tests, **({} if self.train is None else {"train": self.train})}
 
     @property
     def missing(self) -> list[str]:
-        """The published variants that are not there."""
+        """The published variants that are missing."""
         return [name for name in VARIANTS if name not in self.tests]
 
 
 class Backgrounds(Config):
-    """The files of the backgrounds challenge as they are published."""
+    """The published files of the backgrounds challenge."""
 
     layout: ClassVar[str] = (
-        "original/val/00_dog/*.JPEG and so on to 08_fish, the same below mixed_same, mixed_rand, "
-        "mixed_next, no_fg, only_fg, only_bg_b and only_bg_t, and in_to_in9.json; a 9-way "
-        "classifier is fitted on original/train"
+        "original/val/00_dog/*.JPEG to 08_fish, the same in mixed_same, mixed_rand, mixed_next, "
+        "no_fg, only_fg, only_bg_b and only_bg_t, and in_to_in9.json; a 9-way classifier is fitted "
+        "on original/train"
     )
 
     mapping: Path | None = setting(
-        None, "the kind of each class of ImageNet (null: in_to_in9.json beside the variants)"
+        None, "file with the kind of each ImageNet class (null: in_to_in9.json beside the variants)"
     )
 
     def open(self, path: Path) -> ChangedBackgrounds:
-        """The variants that are there, or the layout that was wanted."""
+        """Open the variants that exist; at least one is needed."""
         folders = {name: path / folder / "val" for name, folder in VARIANTS.items()}
         folders = {name: folder for name, folder in folders.items() if folder.is_dir()}
         train = path / ORIGINAL / "train"
-        if not folders and (path / "val").is_dir():  # only one set, which then is the original
+        if not folders and (path / "val").is_dir():  # only the original images
             folders, train = {"original": path / "val"}, path / "train"
         if not folders:
-            raise UserError(f"{path} holds no variant of ImageNet-9; wanted {self.layout}")
+            raise UserError(f"{path} has no variant of ImageNet-9; wanted {self.layout}")
         mapping = self.mapping or path / MAPPING
         return ChangedBackgrounds(
             tests={name: _kinds(open_images(f).train) for name, f in folders.items()},
@@ -93,9 +93,9 @@ class Backgrounds(Config):
 
 
 def _kinds(source: Source) -> Source:
-    """The same pictures, labelled with the number that the name of their folder begins with."""
+    """The same images, labelled with the number at the start of their folder's name."""
     if source.labels is None:
-        raise UserError(f"the images of {source.root} lie in no folders 00_dog to 08_fish")
+        raise UserError(f"the images of {source.root} are not in folders 00_dog to 08_fish")
     begins = [re.match(r"0([0-8])(_|$)", name) for name in source.classes]
     wrong = [n for n, begin in zip(source.classes, begins, strict=True) if begin is None]
     if wrong:
@@ -107,7 +107,7 @@ def _kinds(source: Source) -> Source:
 
 
 def read_mapping(file: Path) -> tuple[int, ...]:
-    """The kind of each class, in order of the classes."""
+    """Read the kind of each class, in the order of the classes."""
     try:
         found = json.loads(file.read_text())
         kinds = tuple(found[str(number)] for number in range(len(found)))
@@ -117,7 +117,7 @@ def read_mapping(file: Path) -> tuple[int, ...]:
         kinds = ()
     if not kinds or not all(type(kind) is int and -1 <= kind < len(KINDS) for kind in kinds):
         raise UserError(
-            f"{file} is no mapping of classes to kinds; wanted the official {MAPPING}, "
-            'which gives every class from "0" on a number from -1 to 8'
+            f"{file} is not a mapping of classes to kinds; wanted the official {MAPPING}, "
+            'which maps every class from "0" on to a number from -1 to 8'
         )
     return kinds

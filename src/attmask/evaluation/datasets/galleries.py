@@ -1,4 +1,4 @@
-"""Images to be found by others of their class: the sets of metric learning, or any folder."""
+"""Retrieval by class: the metric learning data sets, or any folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,28 +12,28 @@ from attmask.data.sources import open_images
 from attmask.data.stores.labels import in_order
 from attmask.data.subset import first_per_class
 from attmask.errors import UserError
-from attmask.evaluation.datasets.listed import files_source, folder_with, require_pictures, table
+from attmask.evaluation.datasets.listed import files_source, folder_with, require_images, table
 from attmask.settings import Config, setting
 
 
 @dataclass(frozen=True, eq=False)
 class Gallery:
-    """Queries and the images they are looked up in, with the same classes."""
+    """Queries and the gallery that they are searched in, with the same classes."""
 
     queries: Source
     gallery: Source | None = None
-    """None: the queries themselves, each without itself."""
+    """None if each query is searched among the other queries."""
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """The queries, and the gallery where it is another."""
+        """The queries, and the gallery if there is one."""
         if self.gallery is None:
             return {"queries": self.queries}
         return {"queries": self.queries, "gallery": self.gallery}
 
 
 class Folder(Config):
-    """Any labelled images: the part `val/` or `test/` where there is one, else all."""
+    """Any labelled images: `val/` or `test/` if there is one, else all."""
 
     layout: ClassVar[str] = "val/CLASS/*.jpg, test/CLASS/*.jpg or CLASS/*.jpg"
 
@@ -42,7 +42,7 @@ class Folder(Config):
     )
 
     def open(self, path: Path) -> Gallery:
-        """The images to look up, each among the others."""
+        """Open the images, each of which is searched among the others."""
         images = open_images(path)
         source = (images.held_out or images.train).with_own_classes()
         if source.labels is None:
@@ -58,7 +58,7 @@ class CUB(Config):
     layout: ClassVar[str] = "CUB_200_2011/ with images.txt, image_class_labels.txt and images/"
 
     def open(self, path: Path) -> Gallery:
-        """The 5,924 images of the second hundred of classes."""
+        """Open the 5,924 images of the second hundred of classes."""
         root = folder_with(path, "images.txt", ["CUB_200_2011"], self.layout)
         folder_with(root, "image_class_labels.txt", [], self.layout)
         labels = dict(table(root / "image_class_labels.txt", 2))
@@ -67,7 +67,7 @@ class CUB(Config):
             if number not in labels:
                 raise UserError(
                     f"image {number} of {root / 'images.txt'} has no line in "
-                    f"image_class_labels.txt; get both files from one place"
+                    f"image_class_labels.txt; download both files from the same source"
                 )
             rows.append((name, labels[number]))
         kept = _of_classes(rows, range(101, 201), root / "images.txt")
@@ -83,7 +83,7 @@ class Cars(Config):
     )
 
     def open(self, path: Path) -> Gallery:
-        """The 8,131 images of the second half of classes."""
+        """Open the 8,131 images of the second half of the classes."""
         if (path / "cars_annos.mat").is_file():
             rows = _annotations(path / "cars_annos.mat", "relative_im_path")
         else:
@@ -105,7 +105,7 @@ class SOP(Config):
     layout: ClassVar[str] = "Stanford_Online_Products/ with Ebay_test.txt and the folders it names"
 
     def open(self, path: Path) -> Gallery:
-        """The 60,502 images of 11,316 products."""
+        """Open the 60,502 images of 11,316 products."""
         root = folder_with(path, "Ebay_test.txt", ["Stanford_Online_Products"], self.layout)
         rows = [(name, product) for _, product, _, name in table(root / "Ebay_test.txt", 4, skip=1)]
         return Gallery(_listed(root, rows, self.layout))
@@ -117,7 +117,7 @@ class InShop(Config):
     layout: ClassVar[str] = "list_eval_partition.txt (or in Eval/) and Img/img/"
 
     def open(self, path: Path) -> Gallery:
-        """The 14,218 queries and the 12,612 images of the gallery."""
+        """Open the 14,218 queries and the 12,612 gallery images."""
         file = "list_eval_partition.txt"
         listing = folder_with(path, file, ["Eval"], self.layout) / file
         root = path / "Img" if (path / "Img").is_dir() else path
@@ -126,14 +126,16 @@ class InShop(Config):
             if status not in parts:
                 raise UserError(
                     f"{name} in {listing} has the status {status}; "
-                    f"wanted train, query or gallery: get the official file again"
+                    f"wanted train, query or gallery; download the official file again"
                 )
             parts[status].append((name, item))
-        # Both sides count classes alike, also those that only one of them has.
+        # Queries and gallery share the class indices, also of classes that only one of them has.
         classes = in_order(list({item for p in ("query", "gallery") for _, item in parts[p]}))
         for part in ("query", "gallery"):
             if not parts[part]:
-                raise UserError(f"{listing} names no {part} images; get the official file again")
+                raise UserError(
+                    f"{listing} names no {part} images; download the official file again"
+                )
         return Gallery(
             _listed(root, parts["query"], self.layout, classes),
             _listed(root, parts["gallery"], self.layout, classes),
@@ -148,7 +150,7 @@ def _of_classes(
     if not kept:
         raise UserError(
             f"{where} names no images of the classes {classes[0]} to {classes[-1]}; "
-            "get the official file again"
+            "download the official file again"
         )
     return kept
 
@@ -159,11 +161,11 @@ def _listed(
     layout: str,
     classes: Sequence[str] | None = None,
 ) -> Source:
-    """The pictures of rows of name and class, all of which must be there."""
+    """The images of rows of name and class, all of which must exist."""
     if not rows:
         raise UserError(f"the lists of {root} name no images; wanted {layout}")
     names, labels = [name for name, _ in rows], [label for _, label in rows]
-    require_pictures(root, {"pictures": names}, layout)
+    require_images(root, {"images": names}, layout)
     return files_source(root, names, labels, classes or in_order(list(set(labels))))
 
 
@@ -173,14 +175,13 @@ def _annotations(file: Path, name: str) -> list[tuple[str, str]]:
         from scipy.io import loadmat
     except ImportError as fault:
         raise UserError(
-            f"{file} is a MATLAB file, and scipy is not installed; "
-            "it comes with attmask; run `pip install scipy`"
+            f"{file} is a MATLAB file, which needs scipy; run `pip install scipy`"
         ) from fault
     try:
         rows = np.atleast_1d(loadmat(file, squeeze_me=True)["annotations"])
         return [(str(row[name]), str(int(row["class"]))) for row in rows]
-    except Exception as fault:  # a damaged file can make the reader raise nearly anything
+    except Exception as fault:  # loadmat raises many kinds of errors for damaged files
         raise UserError(
-            f"{file} has no annotations with {name} and class ({fault}); get the official file "
-            "again"
+            f"{file} has no annotations with {name} and class ({fault}); download the official "
+            "file again"
         ) from fault

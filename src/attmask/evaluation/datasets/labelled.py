@@ -1,4 +1,4 @@
-"""Labelled images to learn from and others to test on, wherever `attmask` reads images from."""
+"""Labelled training and test images in any format that attmask reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from attmask.settings import Config, setting
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Images to learn from and images to test on, with the same classes."""
+    """Training and test images with the same classes."""
 
     train: Source
     test: Source
     tested: str = "test"
-    """The name of the split that is tested on: val or test."""
+    """The name of the test split: val or test."""
 
     @property
     def sources(self) -> Mapping[str, Source]:
@@ -30,11 +30,11 @@ class Split:
 
     @property
     def classes(self) -> int:
-        """The number of classes, also of those without an image."""
+        """The number of classes, including those without an image."""
         return len(self.train.classes)
 
     def missing_in_train(self) -> list[str]:
-        """The classes that are tested but have no image to learn from."""
+        """The tested classes without a training image."""
         return [
             self.train.classes[c]
             for c in sorted(set(_numbers(self.test)) - set(_numbers(self.train)))
@@ -42,7 +42,7 @@ class Split:
 
 
 class Labelled(Config):
-    """Any images that pretrain reads, with labels and with a split to test on."""
+    """Any images that `pretrain` reads, with labels and a test split."""
 
     layout: ClassVar[str] = (
         "train/CLASS/*.jpg and val/CLASS/*.jpg (or test/), or a list, shards or arrays with labels "
@@ -50,36 +50,36 @@ class Labelled(Config):
     )
 
     split: Literal["auto", "val", "test"] = setting(
-        "auto", "the split to test on (auto: val where there is one, else test)"
+        "auto", "test split (auto: val if there is one, else test)"
     )
     per_class: int | None = setting(
         None,
-        "learn from the first n images of each class, in file order (null: all)",
-        paper="260 for models pre-trained on 20 %",
+        "train on the first n images of each class, in file order (null: all)",
+        paper="260 for networks pre-trained on 20 %",
         ge=1,
     )
     percent: float | None = setting(
-        None, "learn from the first per cent of each class (null: all)", gt=0, le=100
+        None, "train on the first n per cent of each class (null: all)", gt=0, le=100
     )
 
     channels: int | None = setting(
         None,
-        "channels of arrays whose shape can be read in two ways (null: as a run was trained)",
+        "channels of arrays with an ambiguous shape (null: those of the run)",
         ge=1,
     )
 
     def open(self, path: Path) -> Split:
-        """Both parts, or what is missing."""
+        """Open the training and the test images."""
         images = open_images(path, channels=self.channels)
         wanted = f"wanted {self.layout}"
         tested = images.split_to_test(self.split)
         if tested is None:
-            raise UserError(f"{path} has no images to test on; {wanted}")
+            raise UserError(f"{path} has no test images; {wanted}")
         train, test = images.train, images.splits[tested]
         for name, source in (("train", train), (tested, test)):
             if source.labels is None:
                 raise UserError(f"the {name} images of {path} have no labels; {wanted}")
-        # Those that only the test images have come last: the numbers of the others stay.
+        # Classes that only the test images have come last, so the other indices do not change.
         train = replace(train, classes=test.classes)
         if self.per_class is not None:
             train = first_per_class(train, self.per_class)

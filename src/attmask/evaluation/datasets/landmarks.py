@@ -1,4 +1,4 @@
-"""Revisited Oxford and Paris, from their official ground truth."""
+"""Revisited Oxford and Paris with their official ground truth."""
 
 import math
 import pickle
@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 
 from attmask.data.source import Source
 from attmask.errors import UserError
-from attmask.evaluation.datasets.listed import files_source, folder_with, require_pictures
+from attmask.evaluation.datasets.listed import files_source, folder_with, require_images
 from attmask.evaluation.features.long_side import RegionBox
 from attmask.evaluation.metrics.ranking import Truth
 from attmask.settings import Config, setting
@@ -17,9 +17,9 @@ from attmask.settings import Config, setting
 
 @dataclass(frozen=True, eq=False)
 class LandmarkSet:
-    """Queries, the box and the truth of each, and the database that `truths` count in.
+    """Queries with their boxes and ground truth, and the database that `truths` refers to.
 
-    The label of an image is its own number, so that it is known by it when others are left out.
+    The label of an image is its index, which identifies it if unreadable images are left out.
     """
 
     queries: Source
@@ -29,7 +29,7 @@ class LandmarkSet:
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """Both."""
+        """Queries and database."""
         return {"queries": self.queries, "database": self.database}
 
 
@@ -37,26 +37,26 @@ class Landmarks(Config):
     """Revisited Oxford (4,993 images, 70 queries) or Paris (6,322 images, 70 queries)."""
 
     layout: ClassVar[str] = (
-        "gnd_roxford5k.pkl and jpg/*.jpg (or gnd_rparis6k.pkl), also in a folder roxford5k/"
+        "gnd_roxford5k.pkl (or gnd_rparis6k.pkl) and jpg/*.jpg, directly or in a folder roxford5k/"
     )
 
-    name: Literal["roxford5k", "rparis6k"] = setting("roxford5k", "which of the two", paper="both")
+    name: Literal["roxford5k", "rparis6k"] = setting("roxford5k", "data set", paper="both")
 
     def open(self, path: Path) -> LandmarkSet:
-        """The ground truth and all of its pictures, or what is missing."""
+        """Open the ground truth and its images, all of which must exist."""
         file = f"gnd_{self.name}.pkl"
-        wanted = f"{file} and jpg/*.jpg, there or in a folder {self.name}/"
+        wanted = f"{file} and jpg/*.jpg, directly or in a folder {self.name}/"
         folder = folder_with(path, file, [self.name], wanted)
         truth = read_truth(folder / file)
-        pictures = folder / "jpg"
+        images = folder / "jpg"
         queries, database = (
             [f"{name}.jpg" for name in names] for names in (truth.queries, truth.database)
         )
-        parts = {"database pictures": database, "query pictures": queries}
-        require_pictures(pictures, parts, wanted)
+        parts = {"database images": database, "query images": queries}
+        require_images(images, parts, wanted)
         return LandmarkSet(
-            files_source(pictures, queries, queries, queries),
-            files_source(pictures, database, database, database),
+            files_source(images, queries, queries, queries),
+            files_source(images, database, database, database),
             truth.boxes,
             truth.truths,
         )
@@ -64,7 +64,7 @@ class Landmarks(Config):
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """What the official file says: names of pictures, boxes and right answers of the queries."""
+    """The contents of the official file: image names, boxes and ground truth of the queries."""
 
     queries: tuple[str, ...]
     database: tuple[str, ...]
@@ -73,19 +73,19 @@ class GroundTruth:
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Numbers, texts, lists and dicts only: a pickle that names anything else could run it."""
+    """Loads only numbers, strings, lists and dicts; a pickle of anything else could run code."""
 
     def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"it wants to load {module}.{name}")
+        raise pickle.UnpicklingError(f"it would load {module}.{name}")
 
 
 def read_truth(file: Path) -> GroundTruth:
-    """Read a ground truth file, without running anything that it may contain."""
-    advice = "get the official file again"
+    """Read a ground truth file without running code from it."""
+    advice = "download the official file again"
     try:
         with file.open("rb") as opened:
             found = _PlainUnpickler(opened).load()
-    except Exception as fault:  # bytes that are no pickle can make it raise nearly anything
+    except Exception as fault:  # pickle raises many kinds of errors for damaged files
         raise UserError(f"{file} cannot be read as plain data: {fault}; {advice}") from fault
     try:
         truth = _parsed(found)
@@ -113,19 +113,19 @@ def _names(found: Any, key: str) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{key} has no names")
     if len(set(names)) < len(names):
-        raise ValueError(f"{key} names a picture twice")
+        raise ValueError(f"{key} names an image twice")
     return names
 
 
 def _numbers(values: Any, images: int) -> tuple[int, ...]:
     numbers = tuple(int(value) for value in values)
     if any(not 0 <= number < images for number in numbers):
-        raise ValueError(f"an image beyond the {images} of the database")
+        raise ValueError(f"an index is beyond the {images} images of the database")
     return numbers
 
 
 def _box(values: Any) -> RegionBox:
     left, top, right, bottom = (float(value) for value in values)
     if not (-math.inf < left < right < math.inf and -math.inf < top < bottom < math.inf):
-        raise ValueError(f"an impossible box {left, top, right, bottom}")
+        raise ValueError(f"the box {left, top, right, bottom} is not valid")
     return left, top, right, bottom

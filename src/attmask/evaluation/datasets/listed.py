@@ -1,4 +1,4 @@
-"""Pictures that an official list names: where they must lie, and what is said where they do not."""
+"""Images named by official list files, with errors for missing files."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,15 +12,15 @@ from attmask.errors import UserError
 
 
 def folder_with(path: Path, file: str, below: Sequence[str], layout: str) -> Path:
-    """The folder that has `file`: the path itself or one of those below it."""
+    """The folder that contains `file`: the path itself or one of its sub-folders `below`."""
     for folder in (path, *(path / name for name in below)):
         if (folder / file).is_file():
             return folder
-    raise UserError(f"there is no {file} in {path}; wanted {layout}")
+    raise UserError(f"{file} is missing in {path}; wanted {layout}")
 
 
-def require_pictures(root: Path, parts: Mapping[str, Sequence[str]], layout: str) -> None:
-    """Say how many of which part are missing below a folder, if any are."""
+def require_images(root: Path, parts: Mapping[str, Sequence[str]], layout: str) -> None:
+    """Raise an error with the number of missing images of each part, if any are missing."""
     told, first = [], None
     for part, names in parts.items():
         if missing := [name for name in names if not (root / name).is_file()]:
@@ -35,7 +35,7 @@ def require_pictures(root: Path, parts: Mapping[str, Sequence[str]], layout: str
 def files_source(
     root: Path, names: Sequence[str], labels: Sequence[str], classes: Sequence[str]
 ) -> Source:
-    """The files below a root in the order given, with what their classes are called."""
+    """A source of files in the given order, with labels by the names of their classes."""
     number = {name: label for label, name in enumerate(classes)}
     return Source(
         root,
@@ -47,7 +47,7 @@ def files_source(
 
 
 def table(file: Path, columns: int, skip: int = 0) -> Iterator[list[str]]:
-    """The lines of a list, cut at spaces; each must have so many columns."""
+    """Yield the lines of a list file, split at spaces; each must have `columns` columns."""
     try:
         with file.open(encoding="utf-8") as opened:
             for number, line in enumerate(opened, start=1):
@@ -57,8 +57,8 @@ def table(file: Path, columns: int, skip: int = 0) -> Iterator[list[str]]:
                 if len(cells) != columns:
                     raise UserError(
                         f"line {number} of {file} has {len(cells)} columns, wanted {columns}; "
-                        "get the official file again"
+                        "download the official file again"
                     )
                 yield cells
     except (OSError, UnicodeDecodeError) as fault:
-        raise UserError(f"cannot read {file}: {fault}; get the official file again") from fault
+        raise UserError(f"cannot read {file}: {fault}; download the official file again") from fault

@@ -1,4 +1,4 @@
-"""Images whose object is known: with a mask or a trimap beside each of them."""
+"""Images with annotated objects: a mask or a trimap for each."""
 
 from pathlib import Path
 from typing import ClassVar
@@ -11,19 +11,19 @@ from attmask.settings import setting
 
 
 class WithObjects(Pictures):
-    """Any images that pretrain reads, of which those with a mask are taken."""
+    """Those images that have a mask, of any images that `pretrain` reads."""
 
     layout: ClassVar[str] = (
-        "SPLIT/CLASS/ID.jpg and beside the splits masks/SPLIT/CLASS/ID.png (not zero is object) or "
-        "trimaps/SPLIT/CLASS/ID.png (1 object, 2 background, 3 unknown)"
+        "SPLIT/CLASS/ID.jpg and, beside the splits, masks/SPLIT/CLASS/ID.png (nonzero is object) "
+        "or trimaps/SPLIT/CLASS/ID.png (1 object, 2 background, 3 unknown)"
     )
 
     max_images: int | None = setting(
-        None, "at most so many images, evenly spread over the classes (null: all)", ge=1
+        None, "maximum number of images, evenly spread over the classes (null: all)", ge=1
     )
 
     def open(self, path: Path) -> Shown:
-        """The images that have a mask, or where masks were looked for."""
+        """Open the images that have a mask; at least one is needed."""
         images = Pictures.open(self.model_copy(update={"max_images": None}), path).images
         with_mask = sorted(ObjectMasks(images).files)
         if not with_mask:

@@ -1,4 +1,4 @@
-"""Any images, with labels or without, to look at what a network makes of them."""
+"""Any images, with or without labels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,45 +14,45 @@ from attmask.settings import Config, setting
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """Images that a network is shown."""
+    """Images to evaluate on."""
 
     images: Source
     split: str = "images"
-    """The split that they are of."""
+    """The name of their split."""
 
     @property
     def sources(self) -> Mapping[str, Source]:
-        """All of them, by the name of their split."""
+        """The images by the name of their split."""
         return {self.split: self.images}
 
 
 class Pictures(Config):
-    """Any images that pretrain reads: those that are held out if there are any, else all."""
+    """Any images that `pretrain` reads: the held-out images if there are any, else all."""
 
     layout: ClassVar[str] = (
-        "any images that pretrain reads; of train/ and val/ (or test/) those that are held out"
+        "any images that pretrain reads; of train/ and val/ (or test/) the held-out ones"
     )
 
     split: Literal["auto", "val", "test", "train"] = setting(
-        "auto", "the split that is shown (auto: val where there is one, else test, else train)"
+        "auto", "split to use (auto: val if there is one, else test, else train)"
     )
     channels: int | None = setting(
         None,
-        "channels of arrays whose shape can be read in two ways (null: as a run was trained)",
+        "channels of arrays with an ambiguous shape (null: those of the run)",
         ge=1,
     )
     max_images: int | None = setting(
-        10_000, "at most so many images, evenly spread in file order (null: all)", ge=1
+        10_000, "maximum number of images, evenly spread in file order (null: all)", ge=1
     )
 
     def open(self, path: Path) -> Shown:
-        """The images, or that there are none."""
+        """Open the images; at least one is needed."""
         found = open_images(path, channels=self.channels)
         split = found.split_to_test(self.split) or "train"
         images = found.splits[split]
         if not len(images):
-            raise UserError(f"{path} has no images to look at; wanted {self.layout}")
+            raise UserError(f"{path} has no images; wanted {self.layout}")
         if self.max_images is not None and self.max_images < len(images):
-            # Without regard to classes: the measures are of images as they come.
+            # Regardless of classes: label-free metrics keep the distribution of the images.
             images = images.subset(spread_evenly(None, len(images), self.max_images))
         return Shown(images, split)

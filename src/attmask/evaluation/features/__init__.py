@@ -1,1 +1,1 @@
-"""Frozen features: what is shown of an image, what is read of the network, and how it is kept."""
+"""Frozen features: crops of images, readouts of the network, and their cache."""

@@ -1,4 +1,4 @@
-"""What a network is shown of an image: a crop of 8-bit pixels."""
+"""Crops: the 8-bit pixels of an image that the network gets as input."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -15,19 +15,19 @@ from attmask.data.views import ViewsConfig
 
 Resampling = Literal["bicubic", "bilinear"]
 RESIZE_TO_CROP = 256 / 224  # the evaluation protocol of ImageNet: resize to 256, keep 224
-_LONGEST = 16  # times the shorter side: what is beyond would be resized only to be cut off
+_LONGEST = 16  # times the shorter side; pixels further out would be resized and then cropped away
 
 
 @runtime_checkable
 class Crop(Protocol):
-    """A function from an image to the pixels that are shown of it.
+    """A function from an image to the pixels of the crop.
 
-    Worker processes get a copy of it, so it must be cheap to send.
+    It is copied to worker processes, so it must be cheap to pickle.
     """
 
     @property
     def size_hw(self) -> tuple[int, int] | None:
-        """Height and width of every crop; None where each image has its own."""
+        """Height and width of every crop; None if they differ between images."""
 
     def __call__(
         self, pixels: UInt8[np.ndarray, "H W C"], index: int
@@ -35,12 +35,12 @@ class Crop(Protocol):
         """The crop of image `index` of a source."""
 
     def describe(self) -> dict[str, Any]:
-        """Everything that decides the crop, as JSON."""
+        """Everything that determines the crop, as JSON."""
 
 
 @dataclass(frozen=True)
 class CenterCrop:
-    """Resizes the shorter side to 256/224 of the crop (bicubic) and keeps the centre."""
+    """Resizes the shorter side to 256/224 of the crop size (bicubic) and crops the centre."""
 
     size: int
     flipped: bool = False
@@ -53,7 +53,7 @@ class CenterCrop:
     def __call__(
         self, pixels: UInt8[np.ndarray, "H W C"], index: int
     ) -> UInt8[Tensor, "C height width"]:
-        """The centre crop, flipped if asked."""
+        """The centre crop, horizontally flipped if `flipped` is set."""
         cropped = crop_pixels(pixels, self.size)
         return cropped.flip(-1) if self.flipped else cropped
 
@@ -64,11 +64,10 @@ class CenterCrop:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A random part of the image at a fixed size, flipped or not, drawn by counter.
+    """A random resized crop with random flip, drawn by counter; colours are not changed.
 
-    The same seed, epoch, view and image always give the same crop. `bicubic` crops are cut as the
-    global views of pre-training are, `bilinear` ones as torchvision's RandomResizedCrop cuts them.
-    Colours stay as they are.
+    The same seed, epoch, view and image always give the same crop. `bicubic` crops are those of the
+    global crops of pre-training, `bilinear` ones those of torchvision's RandomResizedCrop.
     """
 
     size: int
@@ -86,7 +85,7 @@ class RandomResizedCrop:
     def __call__(
         self, pixels: UInt8[np.ndarray, "H W C"], index: int
     ) -> UInt8[Tensor, "C height width"]:
-        """The part of the image that was drawn."""
+        """The random crop of image `index`."""
         size_wh = (pixels.shape[1], pixels.shape[0])
         views = ViewsConfig(global_size=self.size, split_scale=self.scale_min, local_crops=0)
         drawn = draw(views, size_wh, seed=self.seed, epoch=self.epoch, sample=index, view=self.view)
@@ -94,7 +93,7 @@ class RandomResizedCrop:
             left, top, right, bottom = drawn.box
             cropped = resized(pixels[top:bottom, left:right], (self.size, self.size))
         else:
-            # PyTorch warns of pixels that must not be written to, which some decoders return.
+            # Some decoders return read-only pixels, of which PyTorch warns.
             own = np.require(pixels, requirements="W")
             cropped = torch.from_numpy(cut(own, size_wh, drawn)).permute(2, 0, 1)
         return (cropped.flip(-1) if drawn.flip else cropped).contiguous()
@@ -107,7 +106,7 @@ class RandomResizedCrop:
 def center_crop(
     image: Image.Image, size: int, resampling: Image.Resampling = Image.Resampling.BICUBIC
 ) -> Image.Image:
-    """The centre of the image after its shorter side was resized to 256/224 of the crop."""
+    """Resize the shorter side to 256/224 of the crop size and crop the centre."""
     shorter = round(size * RESIZE_TO_CROP)
     least = min(image.size)
     if max(image.size) > _LONGEST * least:  # 20,000 x 2 pixels would become 2.6 million x 256
@@ -121,20 +120,20 @@ def center_crop(
 
 
 def crop_pixels(pixels: UInt8[np.ndarray, "H W C"], size: int) -> UInt8[Tensor, "C size size"]:
-    """The centre crop of an image of any number of channels, channels first."""
+    """The centre crop of an image with any number of channels, channels first."""
     return torch.cat([as_tensor(center_crop(plane, size)) for plane in planes(pixels)])
 
 
 def resized(
     pixels: UInt8[np.ndarray, "H W C"], size_hw: tuple[int, int]
 ) -> UInt8[Tensor, "C height width"]:
-    """An image at another size, bilinear with antialiasing as in torchvision, channels first."""
+    """Resize an image, bilinear with antialiasing as in torchvision, channels first."""
     bilinear, size_wh = Image.Resampling.BILINEAR, size_hw[::-1]
     return torch.cat([as_tensor(plane.resize(size_wh, bilinear)) for plane in planes(pixels)])
 
 
 def planes(pixels: UInt8[np.ndarray, "H W C"]) -> list[Image.Image]:
-    """Each channel as an image of Pillow, which has none with more than four."""
+    """Each channel as a PIL image, because PIL supports at most four channels."""
     return [Image.fromarray(np.ascontiguousarray(plane)) for plane in pixels.transpose(2, 0, 1)]
 
 

@@ -1,4 +1,4 @@
-"""Features of a frozen network: a crop and a readout of every image, streamed or kept on disk."""
+"""Features of a frozen network: a crop and a readout of every image, streamed or cached."""
 
 import logging
 import math
@@ -31,15 +31,15 @@ from attmask.hardware import Precision
 
 log = logging.getLogger(__name__)
 
-_CODE = 2  # counts whenever the same images and settings give other features
-_TRIED_AGAIN = 64  # images that could not be read
+_CODE = 2  # increase it whenever the same images and settings give other features
+_TRIED_AGAIN = 64  # unreadable images
 _SECONDS_OF_A_SHARED_DISK = 60
 _NUMBERS_AT_ONCE = 2**24
 
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Facts about sources that need not be found out twice in one evaluation."""
+    """Facts about sources, computed once per evaluation."""
 
     contents: dict[Source, str] = field(default_factory=dict)
     unreadable: dict[Source, int] = field(default_factory=dict)
@@ -47,9 +47,9 @@ class Known:
 
 @dataclass(frozen=True, eq=False)
 class FeatureExtractor:
-    """Reads frozen networks for every protocol: device, number format, cache and processes.
+    """Extracts features for all protocols, with its device, precision, cache and workers.
 
-    With several processes all of them call the same methods.
+    With several processes, all of them must call the same methods.
     """
 
     device: torch.device
@@ -61,7 +61,7 @@ class FeatureExtractor:
     known: Known = field(default_factory=Known)
 
     def autocast(self) -> AbstractContextManager[None]:
-        """Forward passes in the extractor's number format."""
+        """The autocast context of the extractor's precision."""
         return self.precision.autocast()
 
     def stream(
@@ -74,10 +74,10 @@ class FeatureExtractor:
         indices: Sequence[int] | None = None,
         target: Target | None = None,
     ) -> Iterator[ReadBatch]:
-        """Values of some images in order, batch after batch; nothing is kept.
+        """Stream the values of some images in order, batch by batch, without the cache.
 
-        `target` is read beside each image, for example its mask. Images that cannot be read are
-        black and marked as not readable.
+        `target` is computed for each image, for example its mask. Unreadable images are black and
+        marked as not readable.
         """
         reader = ImageReader(source, crop, model.data, target)
         chosen = range(len(source)) if indices is None else indices
@@ -93,9 +93,9 @@ class FeatureExtractor:
         readout: Readout = CLS,
         about: str = "images",
     ) -> Features:
-        """The values of each readable image of a source, in its order, mapped from the cache.
+        """The values of each readable image of a source, in order, memory-mapped from the cache.
 
-        Each of several processes reads its share of the images, and all get all values.
+        Each of several processes computes its share, and all of them get all values.
         """
         stored = self._stored(model, source, crop, readout, about)
         whole = len(stored.rows) == len(source)
@@ -105,8 +105,8 @@ class FeatureExtractor:
             self.known.unreadable[source] = len(unread)
         if not _finite(stored.values):
             raise UserError(
-                f"{model.name} gives features that are not finite for images of {source.root}; "
-                "its training diverged: evaluate an earlier checkpoint"
+                f"the features of {model.name} for images of {source.root} are not finite; its "
+                "training diverged, so evaluate an earlier checkpoint"
             )
         labels = None if source.labels is None else np.array(source.labels[stored.rows], np.int64)
         return Features(
@@ -122,7 +122,7 @@ class FeatureExtractor:
         return self.known.contents[source]
 
     def unreadable(self, source: Source) -> int:
-        """How many images of a source could not be read so far."""
+        """The number of images of a source that could not be read so far."""
         return self.known.unreadable.get(source, 0)
 
     def key(
@@ -160,8 +160,8 @@ class FeatureExtractor:
             found = self._wait_for(store, key, shape)
         if not distributed.all_agree(found is not None) or found is None:
             raise UserError(
-                f"the features in {self.cache} cannot be read by all processes; "
-                "choose a folder that all of them share with --cache"
+                f"not all processes can read the features in {self.cache}; "
+                "choose a shared folder with --cache"
             )
         return found
 
@@ -173,7 +173,7 @@ class FeatureExtractor:
         readout: Readout,
         shape: tuple[int, ...],
     ) -> StoredFeatures | None:
-        """The values as a part of a larger readout that is kept: the last of four blocks."""
+        """The values as a slice of a larger cached readout, for example the last of four blocks."""
         if not isinstance(readout, PartialReadout):
             return None
         for other in store.other_readouts(key):
@@ -203,7 +203,7 @@ class FeatureExtractor:
     def _wait_for(
         self, store: FeatureStore, key: dict[str, Any], shape: tuple[int, ...]
     ) -> StoredFeatures | None:
-        """Features that were just written; a shared disk may show them to others a little later."""
+        """Find features that were just written; a shared disk may need time to show them."""
         patience = time.monotonic() + (_SECONDS_OF_A_SHARED_DISK if distributed.rank() else 0)
         while (found := store.find(key, shape)) is None and time.monotonic() < patience:
             time.sleep(0.5)
@@ -218,7 +218,7 @@ class FeatureExtractor:
         about: str,
         share: Share,
     ) -> None:
-        """Fill this process's share of the rows."""
+        """Compute this process's share of the rows."""
         done = 0
         with counting(f"reading {about}", len(share.rows)) as count:
             for batch in self.stream(model, source, crop, readout, indices=share.rows):

@@ -1,4 +1,4 @@
-"""Crops through a frozen network: the one loop that every evaluation reads features with."""
+"""The forward loop of all evaluations: crops, a frozen network and a readout."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -17,14 +17,14 @@ from attmask.models.backbone import Backbone
 
 Autocast = Callable[[], AbstractContextManager[object]]
 Count = Callable[[int], None]
-"""Is told after each batch how many images it had; may raise to stop the reading."""
+"""A function called with the number of images after each batch; it may raise to stop the loop."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """The values of a readout, one row an image, with the labels where there are any.
+    """The values of a readout, one row per image, with labels if there are any.
 
-    `rows` says which images of the source these are, where some could not be read.
+    `rows` are the indices of the images in the source, if some could not be read.
     """
 
     values: Float[Tensor, "M ..."]
@@ -33,12 +33,12 @@ class Features:
 
     @property
     def vectors(self) -> Float[Tensor, "M D"]:
-        """The values of an embedding."""
+        """The values of an embedding, one vector per image."""
         return self.values
 
 
 class ReadBatch(NamedTuple):
-    """Crops and the values that were read of them, in fp32 on the network's device."""
+    """A batch of crops and the values of the readout, in fp32 on the network's device."""
 
     values: Float[Tensor, "B ..."]
     pixels: UInt8[Tensor, "B C height width"]
@@ -54,9 +54,9 @@ def forward(
     *,
     autocast: Autocast = nullcontext,
 ) -> Iterator[ReadBatch]:
-    """Read a frozen network batch after batch."""
+    """Yield the values of a readout for each batch of crops."""
     for shown in crops:
-        # The caller's own mode between two batches.
+        # Between two batches, the network is in the caller's mode.
         with frozen(backbone):
             moved = shown.pixels.to(backbone.device, non_blocking=True)
             images = normalise(moved, data.mean, data.std)
@@ -66,11 +66,11 @@ def forward(
 
 
 def uncounted(_: int) -> None:
-    """Take no notice of how many images were read; the default where progress may be counted."""
+    """Ignore the number of images; the default of `count` arguments."""
 
 
 def collect(batches: Iterable[ReadBatch], count: Count = uncounted) -> Float[Tensor, "M ..."]:
-    """The values of all batches on the CPU."""
+    """Concatenate the values of all batches on the CPU."""
     rows: list[Tensor] = []
     for batch in batches:
         rows.append(batch.values.cpu())
@@ -80,7 +80,7 @@ def collect(batches: Iterable[ReadBatch], count: Count = uncounted) -> Float[Ten
 
 @contextmanager
 def frozen(network: nn.Module) -> Iterator[None]:
-    """No gradients and evaluation mode inside; each module's own mode again afterwards."""
+    """Disable gradients and use evaluation mode; afterwards restore the mode of each module."""
     training = [module for module in network.modules() if module.training]
     network.eval()
     try:
@@ -94,12 +94,12 @@ def frozen(network: nn.Module) -> Iterator[None]:
 def normalise(
     crops: UInt8[Tensor, "B C H W"], mean: Sequence[float], std: Sequence[float]
 ) -> Float[Tensor, "B C H W"]:
-    """8-bit pixels as the backbone wants them: in 0..1, less the mean, over the std."""
+    """Scale 8-bit pixels to 0..1 and normalise them by mean and std."""
     channels = crops.shape[1]
     if len(mean) not in (1, channels) or len(std) not in (1, channels):
         raise UserError(
-            f"{len(mean)} means and {len(std)} stds for images of {channels} channels; "
-            "give one for each channel, or one for all"
+            f"{len(mean)} means and {len(std)} stds were given for {channels} channels; "
+            "give one per channel, or one for all"
         )
     centre = torch.tensor(mean, device=crops.device).view(1, -1, 1, 1)
     scale = torch.tensor(std, device=crops.device).view(1, -1, 1, 1)

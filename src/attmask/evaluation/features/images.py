@@ -1,4 +1,4 @@
-"""The images of a source as crops, batch after batch, in order, by any number of workers."""
+"""Read the images of a source as batches of crops, in order, with any number of workers."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -21,13 +21,13 @@ from attmask.evaluation.features.crops import Crop
 log = logging.getLogger(__name__)
 
 Target = Callable[[UInt8[np.ndarray, "H W C"] | None, int], Tensor]
-"""What belongs to an image, such as its mask in the same crop; given None where the image cannot
-be read. Worker processes call it."""
-_BLACK = 32  # pixels of what stands for an unreadable image
+"""A function from pixels (None if unreadable) and index to a target, such as the mask in the same
+crop. Worker processes call it."""
+_BLACK = 32  # side in pixels of the black image that replaces an unreadable one
 
 
 class Crops(NamedTuple):
-    """A batch of crops; those of images that cannot be read are black."""
+    """A batch of crops; those of unreadable images are black."""
 
     pixels: UInt8[Tensor, "B C height width"]
     readable: Bool[Tensor, "B"]
@@ -44,7 +44,7 @@ class ImageReader:
     target: Target | None = None
 
     def __call__(self, index: int) -> tuple[Tensor, ...]:
-        """Crop, whether it could be read, and the target if there is one."""
+        """The crop, whether the image is readable, and the target if there is one."""
         try:
             pixels = decode(self.source, index, self.data)
         except UnreadableImageError:
@@ -57,16 +57,16 @@ class ImageReader:
     def batches(
         self, indices: Sequence[int], *, batch_size: int, workers: int = 0
     ) -> Iterator[Crops]:
-        """The crops of some images in order; one by one where they differ in size."""
+        """Yield the crops of some images in order; one per batch if their sizes differ."""
         size = 1 if self.crop.size_hw is None else batch_size
         for batch in read_in_order(self, indices, batch_size=size, workers=workers):
             yield Crops(*batch)
 
 
 class CachedCrops:
-    """The crops of a source kept in memory as 8-bit pixels, read once, used many times.
+    """The crops of a source, read once and kept in memory as 8-bit pixels.
 
-    Images that cannot be read are left out.
+    Unreadable images are left out.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class CachedCrops:
         if not asked:
             raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
         if crop.size_hw is None:
-            raise ValueError("crops of different sizes cannot be kept in one tensor")
+            raise ValueError("crops of different sizes do not fit into one tensor")
         shape = (len(asked), data.channels, *crop.size_hw)
         self.pixels: UInt8[Tensor, "M C H W"] = torch.empty(shape, dtype=torch.uint8)
         readable = torch.empty(len(asked), dtype=torch.bool)
         done = 0
         reader = ImageReader(source, crop, data)
         for batch in reader.batches(asked, batch_size=256, workers=workers):
-            # In place: a list to be joined would double the memory.
+            # In place: concatenating a list would double the memory.
             here = slice(done, done + len(batch.pixels))
             self.pixels[here], readable[here] = batch.pixels, batch.readable
             done += len(batch.pixels)
@@ -112,18 +112,18 @@ class CachedCrops:
 
 
 def labels_of(source: Source, indices: Sequence[int]) -> Int[Tensor, "M"] | None:
-    """The labels of some images, where the source has any."""
+    """The labels of some images, if the source has labels."""
     if source.labels is None:
         return None
     return torch.tensor([int(source.labels[i]) for i in indices], dtype=torch.int64)
 
 
 def say_unreadable(source: Source, unread: Sequence[int], *, quiet: bool = False) -> None:
-    """Warn of images that are left out, or raise where all of them would be."""
+    """Warn of unreadable images, or raise an error if no image is readable."""
     told = f"{len(unread)} of {len(source)} images of {source.root} cannot be read"
     told = f"{told}, the first is {source.place(int(unread[0]))}"
     if len(unread) == len(source):
-        raise UserError(f"{told}; check that these files are pictures")
+        raise UserError(f"{told}; check that these files are images")
     if not quiet:
         log.warning("%s; they are left out of the evaluation", told)
 
@@ -135,14 +135,14 @@ def read_in_order(
     batch_size: int,
     workers: int = 0,
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Batches of what `read` makes of each index, in order, with any number of processes."""
+    """Yield batches of `read(index)` in order, with any number of worker processes."""
     loader = DataLoader(
         _InOrder(read, indices),
         batch_size=batch_size,
         num_workers=workers,
         collate_fn=_stack,
         worker_init_fn=start_worker,
-        # Its own generator: an evaluation must not move the random state of the training.
+        # Its own generator: an evaluation must not change the random state of the training.
         generator=torch.Generator(),
     )
     feed = Feed(loader, workers="workers")
@@ -161,8 +161,8 @@ def read_in_order(
 
 
 class _InOrder(Dataset[tuple[Tensor, ...] | UserError]):
-    """What `read` makes of each index; an error is returned, because a worker process that raises
-    would bury its one clear line in a traceback."""
+    """`read(index)` for each index; errors are returned, because an error raised in a worker
+    process would reach the user as a long traceback."""
 
     def __init__(self, read: Callable[[int], tuple[Tensor, ...]], indices: Sequence[int]) -> None:
         self.read, self.indices = read, indices

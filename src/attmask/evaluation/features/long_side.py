@@ -1,4 +1,4 @@
-"""Images as landmark retrieval shows them: whole, in their own shape, no larger than asked."""
+"""The crop of landmark retrieval: whole images with a maximum longer side."""
 
 import hashlib
 import json
@@ -19,10 +19,9 @@ RegionBox: TypeAlias = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class LongSide:
-    """An image whose longer side is at most so long; a smaller one is not enlarged.
+    """Resizes the longer side to at most `longer_side`; smaller images are not enlarged.
 
-    Of image `index`, only `boxes[index]` is shown where boxes are given, at the scale at which
-    the whole image would be shown.
+    With `boxes`, image `index` is cropped to `boxes[index]`, at the scale of the whole image.
     """
 
     longer_side: int
@@ -30,12 +29,12 @@ class LongSide:
 
     @property
     def size_hw(self) -> None:
-        """Every image has its own size."""
+        """None, because sizes differ between images."""
 
     def __call__(
         self, pixels: UInt8[np.ndarray, "H W C"], index: int
     ) -> UInt8[Tensor, "C height width"]:
-        """The image, or its box, made smaller (Lanczos, as DINO does it)."""
+        """The image or its box, resized (Lanczos, as in DINO)."""
         shown = pixels if self.boxes is None else _inside(pixels, self.boxes[index])
         longest = self.longer_side * max(shown.shape[:2]) / max(pixels.shape[:2])
         channels = planes(shown)

@@ -1,4 +1,4 @@
-"""Images shown at their own size: not resized, only cut to whole patches."""
+"""The crop of images at their native size: not resized, only cropped to whole patches."""
 
 import io
 from dataclasses import asdict, dataclass
@@ -16,15 +16,15 @@ from attmask.data.source import Source
 
 @dataclass(frozen=True)
 class NativeSize:
-    """The centre of an image, as much of it as whole patches cover."""
+    """Crops the centre of an image to whole patches, without resizing."""
 
     patch_size: int
     side: int | None = None
-    """The side of all images where they are squares of one size: then they go in batches."""
+    """The side of all images if they are squares of one size, which allows batches."""
 
     @property
     def size_hw(self) -> tuple[int, int] | None:
-        """That of the one size, if all images have it."""
+        """The common size, if all images have one."""
         if self.side is None:
             return None
         side = whole_patches(self.side, self.patch_size)
@@ -33,12 +33,12 @@ class NativeSize:
     def __call__(
         self, pixels: UInt8[np.ndarray, "H W C"], index: int
     ) -> UInt8[Tensor, "C height width"]:
-        """The image itself, or its centre; one smaller than a patch gets a black border."""
+        """The centre of the image; images smaller than a patch are padded with black."""
         height, width = (self._shown(side) for side in pixels.shape[:2])
         left, top = (width - pixels.shape[1]) // 2, (height - pixels.shape[0]) // 2
         right, bottom = width - pixels.shape[1] - left, height - pixels.shape[0] - top
-        picture = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
-        return functional.pad(picture, (left, right, top, bottom))  # negative padding cuts off
+        image = torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+        return functional.pad(image, (left, right, top, bottom))  # negative padding crops
 
     def _shown(self, side: int) -> int:
         return whole_patches(self.side or side, self.patch_size)
@@ -49,12 +49,12 @@ class NativeSize:
 
 
 def whole_patches(side: int, patch_size: int) -> int:
-    """The most pixels along a side that whole patches cover, at least one patch."""
+    """The largest multiple of the patch size within a side, at least one patch."""
     return max(1, side // patch_size) * patch_size
 
 
 def common_side(source: Source) -> int | None:
-    """The side of all images if they are squares of one size; only their headers are read."""
+    """The side of all images if they are squares of one size, from their headers."""
     common: int | None = None
     for index in range(len(source)):
         try:
@@ -62,10 +62,10 @@ def common_side(source: Source) -> int | None:
             if isinstance(raw, np.ndarray):
                 height, width = raw.shape[:2]
             else:
-                with Image.open(io.BytesIO(raw)) as picture:
-                    width, height = picture.size
+                with Image.open(io.BytesIO(raw)) as image:
+                    width, height = image.size
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-            return None  # Pillow cannot read it: it may have any size
+            return None  # PIL cannot read it, so its size is unknown
         if width != height or common not in (None, width):
             return None
         common = width

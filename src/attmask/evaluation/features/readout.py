@@ -1,4 +1,4 @@
-"""What is read of a frozen network: an embedding, patch maps of several blocks, attention maps."""
+"""Readouts of a frozen network: embeddings, patch maps and attention maps."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -18,7 +18,7 @@ SizeHW = tuple[int, int]
 
 @runtime_checkable
 class Readout(Protocol):
-    """A function from normalised images to values, one row an image."""
+    """A function from normalised images to values, one row per image."""
 
     def __call__(
         self, backbone: Backbone, images: Float[Tensor, "B C height width"]
@@ -26,29 +26,31 @@ class Readout(Protocol):
         """The values of each image."""
 
     def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:
-        """The shape of one image's values, for images of this size; None is any size."""
+        """The shape of the values of one image of this size; None is any size."""
 
     def describe(self, backbone: Backbone) -> dict[str, Any]:
-        """Everything that decides the values beside network and images, as JSON."""
+        """Everything except network and images that determines the values, as JSON."""
 
 
 @runtime_checkable
 class PartialReadout(Protocol):
-    """A readout that can be cut out of the values of a larger one."""
+    """A readout that can be a slice of the values of a larger one."""
 
     def part_of(self, described: Mapping[str, Any], backbone: Backbone) -> slice | None:
-        """Where its values are along the first axis of those of another readout, if they are."""
+        """Its slice of the first axis of another readout's values, or None."""
 
 
 class Embedding(Config):
-    """One vector an image: `[CLS]` or the mean of the patches, of one or several blocks."""
+    """One vector per image: `[CLS]` or the mean of the patches, of one or several blocks."""
 
     token: Literal["cls", "gap"] = setting(
         "cls", "[CLS] or the mean of the patches (gap)", paper="cls"
     )
-    blocks: int = setting(1, "of the last so many blocks, side by side", paper="1, linear: 4", ge=1)
+    blocks: int = setting(
+        1, "number of last blocks, whose tokens are concatenated", paper="1, linear: 4", ge=1
+    )
     norm_gap: bool = setting(
-        False, "whether patches go through the final norm before their mean", paper="false"
+        False, "apply the final norm to the patches before their mean", paper="false"
     )
 
     def __call__(
@@ -70,13 +72,13 @@ class Embedding(Config):
         """The length of a vector."""
         if self.blocks > backbone.depth:
             raise UserError(
-                f"the last {self.blocks} blocks were asked for, the network has {backbone.depth}; "
+                f"blocks={self.blocks} is more than the network has, {backbone.depth}; "
                 f"use at most {backbone.depth}"
             )
         return self.blocks * backbone.width
 
     def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:
-        """A vector, whatever the size of the image."""
+        """The length of a vector, which does not depend on the image size."""
         return (self.width(backbone),)
 
     def describe(self, backbone: Backbone) -> dict[str, Any]:
@@ -84,7 +86,7 @@ class Embedding(Config):
         return {"readout": "embedding", **self.model_dump()}
 
     def part_of(self, described: Mapping[str, Any], backbone: Backbone) -> slice | None:
-        """The last columns of the same token of more blocks."""
+        """The last columns of the same embedding of more blocks."""
         more = described.get("blocks", 0)
         same = {**self.describe(backbone), "blocks": more}
         if described != same or more <= self.blocks:
@@ -93,13 +95,13 @@ class Embedding(Config):
         return slice((more - self.blocks) * width, more * width)
 
     def fitting(self, backbone: Backbone) -> tuple["Embedding", tuple[str, ...]]:
-        """The same of no more blocks than the network has, and a note where these are fewer."""
+        """This readout limited to the blocks that the network has, with a note if it changed."""
         if self.blocks <= backbone.depth:
             return self, ()
         fewer = self.model_copy(update={"blocks": backbone.depth})
         return fewer, (
-            f"the last {self.blocks} blocks were to be read, but the network has only "
-            f"{backbone.depth}",
+            f"the features are those of {backbone.depth} instead of {self.blocks} blocks, because "
+            f"the network has only {backbone.depth}",
         )
 
 
@@ -107,12 +109,12 @@ CLS = Embedding()
 
 
 class PatchMaps(Config):
-    """The patch tokens of one or several blocks, as maps: L layers, D channels, rows, columns."""
+    """The patch tokens of one or several blocks as maps: layers, channels, rows, columns."""
 
     layers: tuple[int, ...] = setting(
-        (-1,), "blocks to read, from 1; -1 is the last, -2 the one before it", min_length=1
+        (-1,), "blocks, counted from 1; -1 is the last block", min_length=1
     )
-    norm: bool = setting(True, "whether the tokens go through the final norm")
+    norm: bool = setting(True, "apply the final norm to the tokens")
 
     def __call__(
         self, backbone: Backbone, images: Float[Tensor, "B C height width"]
@@ -131,12 +133,12 @@ class PatchMaps(Config):
         return len(layers), backbone.width, *_grid(backbone, size_hw, "patch maps")
 
     def describe(self, backbone: Backbone) -> dict[str, Any]:
-        """Its own fields, the layers as they are numbered in this network."""
+        """Its own fields, with layers counted from 1."""
         layers = list(layer_numbers(self.layers, backbone))
         return {"readout": "patch maps", "layers": layers, "norm": self.norm}
 
     def part_of(self, described: Mapping[str, Any], backbone: Backbone) -> slice | None:
-        """The same layers, side by side, among more."""
+        """The same consecutive layers among more layers."""
         mine = self.describe(backbone)
         theirs = described.get("layers", [])
         if described != {**mine, "layers": theirs} or theirs == mine["layers"]:
@@ -149,11 +151,11 @@ class PatchMaps(Config):
 
 
 class AttentionMaps(Config):
-    """The attention of `[CLS]` to each patch, in one block: rows and columns, or each head's."""
+    """The attention of `[CLS]` to each patch in one block, averaged over heads or per head."""
 
-    layer: int | None = setting(None, "block to read, from 1 (null: the one that masks are by)")
-    heads: Literal["mean", "each"] = setting("mean", "the mean over the heads, or each of them")
-    fit: bool = setting(False, "whether images are resized to the nearest whole number of patches")
+    layer: int | None = setting(None, "block, counted from 1 (null: the one used for masking)")
+    heads: Literal["mean", "each"] = setting("mean", "average the heads, or return each of them")
+    fit: bool = setting(False, "resize images to the nearest whole number of patches")
 
     def __call__(
         self, backbone: Backbone, images: Float[Tensor, "B C height width"]
@@ -169,7 +171,7 @@ class AttentionMaps(Config):
         return maps.mean(dim=1) if self.heads == "mean" else maps
 
     def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:
-        """Rows and columns, after the number of heads where each is read."""
+        """Rows and columns, with `heads=each` after the number of heads."""
         fitted = None if size_hw is None else self._fitted(backbone, size_hw)
         rows, cols = _grid(backbone, fitted, "attention maps")
         if self.heads == "mean":
@@ -178,7 +180,7 @@ class AttentionMaps(Config):
         return backbone.heads[layer_numbers((layer,), backbone)[0] - 1], rows, cols
 
     def describe(self, backbone: Backbone) -> dict[str, Any]:
-        """Its own fields, the layer as it is numbered in this network."""
+        """Its own fields, with the layer counted from 1."""
         layer = backbone.layer + 1 if self.layer is None else self.layer
         number = layer_numbers((layer,), backbone)[0]
         return {"readout": "attention maps", **self.model_dump(), "layer": number}
@@ -193,17 +195,17 @@ class AttentionMaps(Config):
 
 @dataclass(frozen=True)
 class MultiScale:
-    """The mean of an embedding over several scales of the image, at length one."""
+    """The L2-normalised mean of an embedding over several scales of the image."""
 
     readout: Embedding = CLS
     scales: tuple[float, ...] = (1.0,)
     equal_scales: bool = False
-    """Whether the embedding of each scale is normalised before the mean."""
+    """Whether the embedding of each scale is L2-normalised before averaging."""
 
     def __call__(
         self, backbone: Backbone, images: Float[Tensor, "B C height width"]
     ) -> Float[Tensor, "B W"]:
-        """The embedding of each image; with one scale as it is, not normalised."""
+        """The embedding of each image; with a single scale it is not normalised."""
         patch = backbone.patch_size
         read = [
             self.readout(backbone, _whole_patches(_scaled(images, scale, patch), patch)).float()
@@ -216,7 +218,7 @@ class MultiScale:
         return functional.normalize(torch.stack(read).mean(dim=0), dim=1)
 
     def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:
-        """That of the embedding."""
+        """The shape of the embedding."""
         return self.readout.shape(backbone, size_hw)
 
     def describe(self, backbone: Backbone) -> dict[str, Any]:
@@ -226,13 +228,13 @@ class MultiScale:
 
 
 def layer_numbers(layers: tuple[int, ...], backbone: Backbone) -> tuple[int, ...]:
-    """Layers from 1 to the depth; negative ones count from the end."""
+    """Convert layers, of which negative ones count from the end, to 1 to depth."""
     depth = backbone.depth
     numbers = tuple(layer if layer > 0 else depth + 1 + layer for layer in layers)
     wrong = [n for n, number in zip(layers, numbers, strict=True) if not 1 <= number <= depth]
     if wrong:
         raise UserError(
-            f"layer {wrong[0]} was asked for; use 1 to {depth}, or -1 to -{depth} from the end"
+            f"layer {wrong[0]} does not exist; use 1 to {depth}, or -1 to -{depth} from the end"
         )
     return numbers
 
@@ -249,7 +251,7 @@ def _grid(backbone: Backbone, size_hw: SizeHW | None, what: str) -> tuple[int, i
 def _scaled(
     images: Float[Tensor, "B C height width"], scale: float, patch: int
 ) -> Float[Tensor, "B C h w"]:
-    """Smaller or larger images; a side shorter than a patch is stretched to one."""
+    """Resize images by a factor; sides shorter than a patch are enlarged to one patch."""
     sides = [int(side * scale) for side in images.shape[-2:]]
     if min(sides) < patch:
         return functional.interpolate(images, [max(side, patch) for side in sides], mode="bilinear")
@@ -261,6 +263,6 @@ def _scaled(
 def _whole_patches(
     images: Float[Tensor, "B C height width"], patch: int
 ) -> Float[Tensor, "B C h w"]:
-    """Without the pixels at the right and the bottom that fill no patch, as DINO does it."""
+    """Crop the right and the bottom to whole patches, as in DINO."""
     height, width = (side - side % patch for side in images.shape[-2:])
     return images[..., :height, :width]

@@ -1,8 +1,8 @@
-"""Features kept on disk: extracted once for each network, data set, crop and readout.
+"""The feature cache on disk: one entry per network, data set, crop and readout.
 
-CACHE/1f0c.../77ab.../values.npy  rows.npy  key.json        written beside and renamed
+CACHE/1f0c.../77ab.../values.npy  rows.npy  key.json        written atomically
       |       readout
-      network, images, crop, number format
+      network, images, crop, precision
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _NUMBERS_AT_ONCE = 2**22  # 16 MB of fp32
 
 @dataclass(frozen=True, eq=False)
 class StoredFeatures:
-    """The values of all images that could be read, mapped into memory, and their rows."""
+    """The memory-mapped values of all readable images, and their rows in the source."""
 
     values: Float32[np.ndarray, "m ..."]
     rows: Int64[np.ndarray, " m"]
@@ -35,7 +35,7 @@ class StoredFeatures:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """The rows that one process computes, and where it writes them."""
+    """The rows that one process computes, with the arrays to fill."""
 
     rows: range
     values: Float32[np.ndarray, "m ..."]
@@ -43,35 +43,35 @@ class Share:
 
 
 def default_cache() -> Path:
-    """The folder for features of networks that belong to no run."""
+    """The cache folder for networks that do not belong to a run."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attmask"
 
 
 def digest(key: Any) -> str:
-    """A short hash of anything that JSON can hold."""
+    """A short hash of a JSON value."""
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
 
 
 class FeatureStore:
-    """A folder of features; only those whose key is exactly the one asked for are used."""
+    """A folder of features by key; an entry is used only if its whole key is equal."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def place(self, key: Mapping[str, Any]) -> Path:
-        """The folder of the features of this key: those of one crop are in one folder."""
+    def path(self, key: Mapping[str, Any]) -> Path:
+        """The folder of the features of this key; readouts of the same crops share a parent."""
         shown = {name: value for name, value in key.items() if name != "readout"}
         return self.folder / digest(shown) / digest(key["readout"])
 
     def find(
         self, key: Mapping[str, Any], shape: tuple[int, ...] | None = None
     ) -> StoredFeatures | None:
-        """The features of this key, if they are there, whole and of this shape."""
-        place = self.place(key)
+        """The features of this key, or None if they are missing, damaged or of another shape."""
+        path = self.path(key)
         try:
-            known = json.loads((place / KEY).read_text())
-            values = np.load(place / VALUES, mmap_mode="c")
-            rows = np.load(place / ROWS)
+            known = json.loads((path / KEY).read_text())
+            values = np.load(path / VALUES, mmap_mode="c")
+            rows = np.load(path / ROWS)
         except (OSError, ValueError, EOFError):
             return None
         fits = known == json.loads(json.dumps(key)) and len(values) == len(rows)
@@ -82,8 +82,8 @@ class FeatureStore:
         return StoredFeatures(values, rows)
 
     def other_readouts(self, key: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """The keys of everything else that was read of the same crops by the same network."""
-        for file in sorted(self.place(key).parent.glob(f"*/{KEY}")):
+        """Yield the keys of all cached readouts of the same crops and network."""
+        for file in sorted(self.path(key).parent.glob(f"*/{KEY}")):
             try:
                 found = json.loads(file.read_text())
             except (OSError, ValueError):
@@ -95,17 +95,17 @@ class FeatureStore:
     def writing(
         self, key: Mapping[str, Any], images: int, shape: tuple[int, ...]
     ) -> Iterator[Share]:
-        """This process's share to fill; all shares are joined under the key if nothing failed.
+        """Yield this process's share to fill; afterwards all shares are joined under the key.
 
-        Each process writes a file of its own: what several write to one is not safe on every
-        shared disk.
+        Each process writes its own file, because concurrent writes to one file are not safe on
+        every shared disk.
         """
-        place = self.place(key)
+        path = self.path(key)
         writer = distributed.from_main(atomic.new_writer() if distributed.is_main() else "")
         rank, world = distributed.rank(), distributed.world_size()
         rows = distributed.share_of(images)
         try:
-            with atomic.folder(place, replaces=lambda _: True, writer=writer) as part:
+            with atomic.folder(path, replaces=lambda _: True, writer=writer) as part:
                 values = _new_array(part / f"{rank}-{VALUES}", (len(rows), *shape))
                 readable = np.zeros(len(rows), dtype=np.bool_)
                 yield Share(rows, values, readable)
@@ -118,17 +118,17 @@ class FeatureStore:
             distributed.wait_for_all()
         except OSError as fault:
             raise UserError(
-                f"cannot keep features in {self.folder}: {fault.strerror or fault}; "
+                f"cannot write features to {self.folder}: {fault.strerror or fault}; "
                 "make room, or choose another folder with --cache"
             ) from fault
         finally:
-            with suppress(OSError):  # it is not empty
-                place.parent.rmdir()
+            with suppress(OSError):  # the folder is not empty
+                path.parent.rmdir()
 
 
 def _new_array(file: Path, shape: tuple[int, ...]) -> "np.memmap[Any, np.dtype[np.float32]]":
-    """A file to be filled; its room is taken at once, because a mapped file that finds the disk
-    full ends the process without a word."""
+    """Create a memory-mapped file; its disk space is allocated at once, because writing to a
+    mapped file on a full disk kills the process."""
     array = np.lib.format.open_memmap(file, mode="w+", dtype=np.float32, shape=shape)
     if hasattr(os, "posix_fallocate") and array.nbytes:
         with file.open("r+b") as opened:
@@ -137,7 +137,7 @@ def _new_array(file: Path, shape: tuple[int, ...]) -> "np.memmap[Any, np.dtype[n
 
 
 def _join(folder: Path, images: int, shape: tuple[int, ...], shares: int) -> None:
-    """The readable rows of all processes, one after the other, as one file."""
+    """Join the readable rows of all processes into one file."""
     found = [np.load(folder / f"{rank}-{ROWS}") for rank in range(shares)]
     rows = [share + rank * images // shares for rank, share in enumerate(found)]
     np.save(folder / ROWS, np.concatenate(rows))

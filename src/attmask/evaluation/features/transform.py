@@ -1,4 +1,4 @@
-"""The preprocessing of a network as a function: a picture becomes what `evaluate` shows it."""
+"""The preprocessing of a network as a function."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +23,17 @@ class Transform:
     data: DataConfig
 
     def __call__(
-        self, picture: str | Path | Image.Image | np.ndarray
+        self, image: str | Path | Image.Image | np.ndarray
     ) -> Float[Tensor, "C height width"]:
-        """A normalised image of a file, of an image of Pillow or of an array H x W x C.
+        """The normalised crop of a file, a PIL image or an array H x W x C.
 
-        A file is read as `evaluate` reads it, in any format and depth; an image of Pillow is taken
-        as Pillow has decoded it.
+        Files are decoded as in `evaluate`, in any format and bit depth; PIL images are used as PIL
+        decoded them.
         """
-        if isinstance(picture, str | Path):
-            pixels = decode_picture(_bytes_of(picture), str(picture), self.data)
+        if isinstance(image, str | Path):
+            pixels = decode_picture(_bytes_of(image), str(image), self.data)
         else:
-            pixels = decode_picture(picture, "the picture", self.data)
+            pixels = decode_picture(image, "the image", self.data)
         crop = crop_pixels(pixels, self.image_size)
         return normalise(crop[None], self.data.mean, self.data.std)[0]
 
@@ -42,4 +42,4 @@ def _bytes_of(file: str | Path) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError as fault:
-        raise UserError(f"cannot read {file}: {fault.strerror or fault}") from fault
+        raise UserError(f"cannot read {file}: {fault.strerror or fault}; check the path") from fault

@@ -1,1 +1,1 @@
-"""Measures on features, rankings and attention."""
+"""Metrics of features, rankings and attention maps."""

@@ -1,11 +1,11 @@
-"""How often a class is right: the first answer, or one of the first five."""
+"""Top-1 and top-5 accuracy."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Per cent of images whose class is the first, or among the first five, of the answers."""
+    """The share of images whose class is ranked first, or among the first five, in per cent."""
 
     top1: float
     top5: float

@@ -12,7 +12,7 @@ from attmask.evaluation.features.images import CachedCrops
 
 
 def pixel_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, Features]:
-    """Raw pixels as features, less the bank's mean image: else all cosines are near one."""
+    """Raw pixels minus the mean image of the bank; without centring all cosines are near one."""
     pixels = bank.pixels.flatten(1).float()
     centre = pixels.mean(dim=0)
     return (
@@ -22,16 +22,16 @@ def pixel_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, F
 
 
 def colour_features(bank: CachedCrops, queries: CachedCrops) -> tuple[Features, Features]:
-    """Mean and deviation of each channel, standardised by the bank, with a constant beside them.
+    """Mean and std of each channel, standardised by the bank, and a constant.
 
-    Cosine ignores length: without the constant a pale and a vivid image of one hue are the same.
+    The constant keeps the length: by cosine alone, a pale and a vivid image of one hue are equal.
     """
     colours = _channel_statistics(bank)
     centre, spread = colours.mean(dim=0), colours.std(dim=0, correction=0).clamp_min(1e-6)
 
     def standardised(statistics: Float[Tensor, "M S"]) -> Float[Tensor, "M S+1"]:
         scaled = (statistics - centre) / spread
-        # As long as a typical row of S standardised numbers.
+        # The typical norm of a row of S standardised numbers.
         return functional.pad(scaled, (0, 1), value=math.sqrt(len(centre)))
 
     return (

@@ -1,8 +1,9 @@
-"""The nearest vectors by cosine, exactly, for banks of any size.
+"""Exact nearest neighbours by cosine similarity, for banks of any size.
 
-Similarities are made block by block and looked at while they are still in the cache. One counts
-only if it is above the k-th best of its query so far, and the largest of sixteen speaks for all
-of them; so little is left to do beside the matrix multiply. `benchmarks/knn.py` measures it.
+Similarities are computed block by block and compared while they are still in the CPU cache. Only
+those above the k-th best of their query so far become candidates, and the maximum of a group of
+sixteen is compared first, so most of the time is the matrix multiply. `benchmarks/knn.py` measures
+it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,13 +15,13 @@ import torch
 from jaxtyping import Float, Int, Int64
 from torch import Tensor
 
-# No gain beyond the noise of a busy machine: 1024 or 4096 queries, 512 or 2048 vectors, groups of
-# 8 or 32. Slower: products written into rows of 32,768 similarities, and `topk` of each block (3 to
-# 12 ns for each similarity, where the multiply takes 8).
+# No measurable gain: 1024 or 4096 queries, 512 or 2048 vectors, groups of 8 or 32. Slower: products
+# written into rows of 32,768 similarities, and `topk` of each block (3 to 12 ns per similarity; the
+# multiply takes 8).
 _CPU_BLOCK = (2048, 1024)  # queries x bank vectors: 8 MB of similarities
 _ACCELERATOR_BLOCK = (4096, 8192)
 _MOST_KEYS = 2**22  # 32 MB of candidates
-_OPENING = 8  # blocks from which the first bound is taken: a higher one, with fewer candidates
+_OPENING = 8  # blocks for the first bound; more blocks give a higher bound and fewer candidates
 _GROUP = 16
 _PROBES = 64
 _LENGTHS_AT_ONCE = 8192
@@ -35,12 +36,11 @@ def nearest(
     exclude_self: bool = False,
     device: torch.device | None = None,
 ) -> Iterator[tuple[Float[Tensor, "q k"], Int[Tensor, "q k"]]]:
-    """Cosine and bank index of the k nearest, the nearest first, for one chunk of queries after
-    the other; of equally near ones the lower index comes first.
+    """Yield cosine and bank index of the k nearest neighbours, nearest first, chunk by chunk.
 
-    With `exclude_self` bank and queries are the same images, and none is its own neighbour. The
-    results are on the CPU. Some 120 MB are held beside the arguments, twice that where all vectors
-    are the same.
+    Ties go to the lower index. With `exclude_self`, bank and queries are the same images, and no
+    image is its own neighbour. The results are on the CPU. The search needs about 120 MB in
+    addition to the arguments, twice as much if all vectors are equal.
     """
     if exclude_self and len(bank) != len(queries):
         raise ValueError(f"{len(queries)} queries are not the {len(bank)} vectors of the bank")
@@ -48,8 +48,8 @@ def nearest(
         raise ValueError(f"{k} neighbours of {len(bank) - exclude_self} vectors")
     device = device or torch.device("cpu")
     most_queries, most_rows = _CPU_BLOCK if device.type == "cpu" else _ACCELERATOR_BLOCK
-    # All products have one shape, the last pieces are filled up with zeros: another shape may be
-    # summed in another order, and then equal vectors would not be equally near.
+    # All products have the same shape, and the last pieces are padded with zeros: another shape may
+    # be summed in another order, and then equal vectors would get different similarities.
     rows = _rounded_up(min(most_rows, len(bank)))
     most_queries = min(most_queries, max(_GROUP, _MOST_KEYS // (rows + 3 * k)))
     chunks = -(-len(queries) // most_queries)
@@ -77,10 +77,10 @@ def _similarities(
     blocks: Float[Tensor, "opening q rows"],
     selves: int | None,
 ) -> Iterator[tuple[int, Float[Tensor, "q rows"]]]:
-    """The first bank index and the similarities of each piece of the bank.
+    """Yield the first bank index and the similarities of each piece of the bank.
 
-    The first pieces have a block each, all others share one. `selves` is the bank index of the
-    first query, if queries are not to be compared with themselves.
+    The first pieces have one block each, all others share a block. `selves` is the bank index of
+    the first query if queries must not match themselves.
     """
     rows = blocks.shape[2]
     piece = torch.zeros(rows, bank.shape[1], device=asked.device)
@@ -103,14 +103,14 @@ def _lengths(vectors: Float[Tensor, "M D"]) -> Float[Tensor, "M"]:
     pieces = vectors.split(_LENGTHS_AT_ONCE)
     lengths = torch.cat([piece.float().norm(dim=1) for piece in pieces])
     if not bool(lengths.isfinite().all()):
-        raise ValueError("vectors that are not finite have no neighbours")
+        raise ValueError("the vectors are not finite")
     return lengths.clamp_min_(1e-12)
 
 
 def _multiply(
     asked: Float[Tensor, "q D"], piece: Float[Tensor, "p D"], block: Float[Tensor, "q p"]
 ) -> None:
-    """Write all products of two vectors into the block."""
+    """Write the matrix product of queries and bank vectors into the block."""
     is_on_cpu = block.device.type == "cpu"
     if is_on_cpu and _numpy_treats_equals_alike(*piece.shape):
         np.matmul(asked.numpy(), piece.numpy().T, out=block.numpy())
@@ -120,10 +120,10 @@ def _multiply(
 
 @cache
 def _numpy_treats_equals_alike(rows: int, width: int) -> bool:
-    """Whether equal vectors get equal products from NumPy wherever they lie.
+    """Whether NumPy gives equal vectors equal products in every column.
 
-    Its OpenBLAS is faster than PyTorch's MKL, but on CPUs without AVX-512 some columns are summed
-    in another order than others, and copies of an image would not be equally near.
+    Its OpenBLAS is faster than PyTorch's MKL, but on CPUs without AVX-512 it sums some columns in
+    another order, so copies of an image would get different similarities.
     """
     chance = np.random.default_rng(0)
     asked = chance.standard_normal((_PROBES, width), dtype=np.float32)
@@ -133,10 +133,10 @@ def _numpy_treats_equals_alike(rows: int, width: int) -> bool:
 
 
 class _Best:
-    """The best of each query so far, and room for candidates that may be among them.
+    """The k best of each query so far, and a buffer of candidates.
 
-    A similarity and its index are one whole number, so that all numbers differ and the order of
-    equals needs no care: the higher similarity is the larger, then the lower index.
+    A similarity and its index are packed into one integer that is ordered by higher similarity,
+    then by lower index. All integers differ, so ties need no special treatment.
     """
 
     def __init__(self, queries: int, k: int, rows: int, device: torch.device) -> None:
@@ -148,14 +148,14 @@ class _Best:
         self.candidates = 0
 
     def start(self, blocks: Sequence[Float[Tensor, "q p"]]) -> None:
-        """Nothing below the k-th largest of some similarities can be among the k best."""
+        """Set the first bound: the k-th largest maximum of all groups in some blocks."""
         some = torch.cat([self._groups(block).amax(dim=1) for block in blocks], dim=1)
         if self.k <= some.shape[1]:
             least = some.topk(self.k, dim=1, sorted=False).values.amin(dim=1)
             self.worst = least.nextafter(torch.tensor(-torch.inf, device=least.device))
 
     def see(self, block: Float[Tensor, "q p"], begin: int) -> None:
-        """Keep what is above the worst of the best; the indices of the block start at `begin`."""
+        """Add the similarities above the bound; the indices of the block start at `begin`."""
         groups = self._groups(block)
         row, column = (groups.amax(dim=1) > self.worst[:, None]).nonzero().unbind(dim=1)
         members = groups[row, :, column]
@@ -170,15 +170,15 @@ class _Best:
             self._sift()
 
     def _groups(self, block: Float[Tensor, "Q p"]) -> Float[Tensor, "q group apart"]:
-        """Groups of similarities that lie apart, which is the quick way to take their maxima."""
+        """Strided groups of similarities, the fastest layout to compute their maxima."""
         return block[: len(self.keys)].view(len(self.keys), _GROUP, -1)
 
     def _add(self, row: Int64[Tensor, "n"], keys: Int64[Tensor, "n"]) -> None:
-        """Candidates, ordered by row, behind those that their rows have already."""
+        """Append candidates, ordered by row, to those of their rows."""
         more = row.bincount(minlength=len(self.filled))
         ahead = self.filled - (more.cumsum(0) - more)
-        place = torch.arange(len(row), device=row.device) + ahead.index_select(0, row)
-        self.keys.view(-1)[place.add_(row, alpha=self.room)] = keys
+        slot = torch.arange(len(row), device=row.device) + ahead.index_select(0, row)
+        self.keys.view(-1)[slot.add_(row, alpha=self.room)] = keys
         self.filled += more
         self.candidates += len(row)
 
@@ -194,26 +194,26 @@ class _Best:
         return _opened(self._used().topk(self.k, dim=1).values)
 
     def _used(self) -> Int64[Tensor, "q used"]:
-        """The columns that any row has filled; where a row has not, there is nothing."""
+        """The columns that any row uses, with the unused entries of the other rows cleared."""
         used = self.keys[:, : int(self.filled.max())]
         column = torch.arange(used.shape[1], device=used.device)
         return used.masked_fill_(column >= self.filled[:, None], _NOTHING)
 
 
 def _keys(similarity: Float[Tensor, "n"], index: Int64[Tensor, "n"]) -> Int64[Tensor, "n"]:
-    """Whole numbers in the order of similarity, those of equals in the opposite order of index."""
+    """Integers ordered by similarity, then by descending index."""
     bits = (similarity + 0.0).view(torch.int32)  # -0 becomes 0
-    # The bits of a negative float count backwards.
+    # The bits of negative floats are in reverse order.
     ordered = bits.bitwise_xor_((bits >> 31).bitwise_and_(0x7FFFFFFF))
     return ordered.long().mul_(2**32).add_(_LOW).sub_(index)
 
 
 def _opened(keys: Int64[Tensor, "..."]) -> tuple[Float[Tensor, "..."], Int64[Tensor, "..."]]:
-    """Similarity and index again."""
+    """The similarity and the index of each key."""
     bits = (keys >> 32).int()
     bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     return bits.view(torch.float32), _LOW - (keys & _LOW)
 
 
 _NOTHING = int(_keys(torch.tensor([-torch.inf]), torch.tensor([_LOW])))
-"""Below every candidate."""
+"""A key below every candidate."""

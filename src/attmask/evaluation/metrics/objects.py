@@ -1,4 +1,4 @@
-"""Where the object is known: does attention fall on it, and how much of it does a mask hide?"""
+"""Attention on annotated objects, and the share of the object that each masking strategy hides."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ _REGION_OF_TRIMAP = [UNKNOWN, OBJECT, BACKGROUND, UNKNOWN]  # 1 object, 2 backgr
 
 
 class ObjectMasks:
-    """The files that say where the object is in the images of a source.
+    """The mask files of the images of a source.
 
-    For the image `<split>/<class>/<id>.<ext>` that is `masks/<split>/<class>/<id>.png` (not zero
+    The mask of the image `<split>/<class>/<id>.<ext>` is `masks/<split>/<class>/<id>.png` (nonzero
     is object) or `trimaps/<split>/<class>/<id>.png` (1 object, 2 background, 3 unknown).
     """
 
@@ -38,7 +38,7 @@ class ObjectMasks:
         self.files: dict[int, Path] = {}
         for index in range(len(source) if found else 0):
             path = Path(source.name(index))
-            if path.is_absolute():  # joined to a folder of masks it would still be the image
+            if path.is_absolute():  # joining it to a mask folder would give the image itself
                 continue
             files = (folder / path.with_suffix(".png") for folder in found)
             if file := next((file for file in files if file.is_file()), None):
@@ -56,10 +56,10 @@ class ObjectMasks:
                 values = opened if opened.mode in ("L", "P") else opened.convert("L")
                 pixels = as_tensor(values)[0]
         except (OSError, SyntaxError) as error:
-            raise UserError(f"{file} cannot be read as a mask ({error}); make it again") from error
+            raise UserError(f"cannot read the mask {file} ({error}); create it again") from error
         if (pixels.shape[1], pixels.shape[0]) != image_size_wh:
             raise UserError(
-                f"{file} is {pixels.shape[1]} x {pixels.shape[0]} pixels, its image "
+                f"{file} has {pixels.shape[1]} x {pixels.shape[0]} pixels, but its image has "
                 f"{image_size_wh[0]} x {image_size_wh[1]}; a mask must have the size of its image"
             )
         if file.is_relative_to(self.trimaps):
@@ -71,14 +71,14 @@ class ObjectMasks:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The share of each patch's pixels that are object, and that are known to be either."""
+    """The shares of each patch's pixels that are object, and that are object or background."""
 
     object: Float[Tensor, "B N"]
     known: Float[Tensor, "B N"]
 
 
 def patch_coverage(regions: UInt8[Tensor, "B H W"], patch_size: int) -> Coverage:
-    """Count the pixels of each patch; unknown ones are neither object nor background."""
+    """Compute the coverage of each patch; unknown pixels are neither object nor background."""
 
     def share(pixels: Bool[Tensor, "B H W"]) -> Float[Tensor, "B N"]:
         return functional.avg_pool2d(pixels.float()[:, None], patch_size).flatten(1)
@@ -87,13 +87,13 @@ def patch_coverage(regions: UInt8[Tensor, "B H W"], patch_size: int) -> Coverage
 
 
 def attention_on_object(attention: Float[Tensor, "B N"], coverage: Coverage) -> Float[Tensor, "B"]:
-    """The share of the attention to known pixels that falls on the object."""
+    """The share of the attention on known pixels that falls on the object."""
     seen = (attention * coverage.known).sum(dim=1)
     return (attention * coverage.object).sum(dim=1) / seen.clamp_min(torch.finfo(seen.dtype).tiny)
 
 
 def object_area(coverage: Coverage) -> Float[Tensor, "B"]:
-    """The share of the known pixels that are object: what blind attention would give."""
+    """The share of the known pixels that are object, which uniform attention would reach."""
     return coverage.object.sum(dim=1) / coverage.known.sum(dim=1).clamp_min(1e-12)
 
 
@@ -110,7 +110,7 @@ def strategy_masks(
     seed: int = 0,
     first_image: int = 0,
 ) -> dict[str, Bool[Tensor, "B N"]]:
-    """What each strategy hides of every image at the same ratio."""
+    """The mask of each strategy for every image at the same ratio."""
     strategies: dict[str, Strategy] = {
         "high": High(),
         "hint": Hint(show_max=min(0.1, ratio)),
@@ -128,9 +128,10 @@ def strategy_masks(
 
 @dataclass(frozen=True)
 class ObjectReport:
-    """Means over the images that show an object; all shares from 0 to 1.
+    """Means over the images that show an object, as shares from 0 to 1.
 
-    `patches_hidden` is there to be fair: Hint and Block hide fewer patches than the ratio says.
+    `patches_hidden` is needed for a fair comparison: Hint and Block hide fewer patches than the
+    ratio.
     """
 
     images: int
@@ -142,12 +143,12 @@ class ObjectReport:
 
     @property
     def lift(self) -> float:
-        """How many times more attention falls on the object than its area explains."""
+        """The attention on the object relative to its area."""
         return self.attention_on_object / self.object_area
 
 
 def object_metrics(report: ObjectReport) -> tuple[Metric, ...]:
-    """What the log and the cards hold of a report, shares in per cent."""
+    """The metrics of a report for logs and cards, shares in per cent."""
 
     def share(name: str, value: float, title: str, direction: bool | None = None) -> Metric:
         return Metric(f"objects.{name}", 100 * value, "%", direction, title=title)
@@ -170,9 +171,9 @@ def object_metrics(report: ObjectReport) -> tuple[Metric, ...]:
 
 @dataclass(frozen=True, eq=False)
 class ObjectRegions:
-    """The region of an object in the centre crop of its image, read beside the image.
+    """Reads the mask of an image in the centre crop, together with the image.
 
-    An image that cannot be read has no object, so that nothing is measured on it.
+    An unreadable image gets no object, so it is not counted.
     """
 
     masks: ObjectMasks
@@ -189,7 +190,7 @@ class ObjectRegions:
 
 
 ObjectMeasures = dict[str, list[Tensor]]
-"""Every measure of the images that show an object, batch by batch."""
+"""Each measure for the images that show an object, batch by batch."""
 
 
 def measure_objects(
@@ -201,10 +202,10 @@ def measure_objects(
     first_image: int = 0,
     count: Count = uncounted,
 ) -> ObjectMeasures:
-    """Attention on the object and what each strategy hides of it.
+    """Measure the attention on the object and the share of it that each strategy hides.
 
-    The batches hold attention maps as values and regions as targets; `first_image` is the number
-    of the first of them in the draws of random masks.
+    The batches have attention maps as values and regions as targets; `first_image` is the number
+    of the first image for the random masks.
     """
     measured: ObjectMeasures = {}
     for batch in batches:
@@ -234,7 +235,7 @@ def _measure(
     seed: int,
     first_image: int,
 ) -> dict[str, Tensor]:
-    """Every measure of each image; not a number where there is no object to measure on."""
+    """Each measure for the images of a batch that show an object."""
     masks = strategy_masks(attention, grid, ratio=ratio, seed=seed, first_image=first_image)
     values = {
         "attention": attention_on_object(attention, coverage),
@@ -247,7 +248,7 @@ def _measure(
 
 
 def joined(parts: Iterable[ObjectMeasures]) -> ObjectMeasures:
-    """What several processes measured, as one."""
+    """Join the measures of several processes."""
     whole: ObjectMeasures = {}
     for part in parts:
         for name, values in part.items():
@@ -256,11 +257,11 @@ def joined(parts: Iterable[ObjectMeasures]) -> ObjectMeasures:
 
 
 def object_report(measured: ObjectMeasures, source: Source, ratio: float) -> ObjectReport:
-    """Means over all images, or that none of them shows an object."""
+    """Means over all images; raises a `UserError` if none of them shows an object."""
     images = sum(len(values) for values in measured.get("area", []))
     if images == 0:
         raise UserError(
-            f"no object is known in the images of {source.root}; wanted "
+            f"no image of {source.root} shows an annotated object; add "
             "masks/<split>/<class>/<id>.png or trimaps/<split>/<class>/<id>.png beside the splits"
         )
     means = {name: float(torch.cat(values).mean()) for name, values in measured.items()}

@@ -1,4 +1,4 @@
-"""How good a ranking is: average precision and precision at k of the revisited benchmark.
+"""Average precision and precision at k of a ranking, as in the revisited benchmark.
 
 Radenović et al., Revisiting Oxford and Paris, CVPR 2018, section 3.
 """
@@ -18,25 +18,25 @@ KS = (1, 5, 10)
 
 @dataclass(frozen=True)
 class Truth:
-    """Which database images show what a query shows: clearly, with difficulty, or too little."""
+    """The database images that show the landmark of a query: easy, hard or junk."""
 
     easy: tuple[int, ...] = ()
     hard: tuple[int, ...] = ()
     junk: tuple[int, ...] = ()
 
     def wanted(self, difficulty: Difficulty) -> tuple[int, ...]:
-        """The images that must be found."""
+        """The images that should be retrieved."""
         return {"easy": self.easy, "medium": self.easy + self.hard, "hard": self.hard}[difficulty]
 
     def ignored(self, difficulty: Difficulty) -> tuple[int, ...]:
-        """The images that neither help nor harm: they are taken out of the ranking."""
+        """The images that are removed from the ranking."""
         more = {"easy": self.hard, "medium": (), "hard": self.easy}[difficulty]
         return self.junk + more
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How well one query was answered, as shares of one."""
+    """The results of one query, from 0 to 1."""
 
     average_precision: float
     precision: Mapping[int, float]
@@ -49,43 +49,43 @@ def judge(
     ignored: Sequence[int] = (),
     ks: Sequence[int] = KS,
 ) -> Answer | None:
-    """One ranking of image numbers, the nearest first; None where nothing was wanted.
+    """Evaluate a ranking of image indices, nearest first; None if `wanted` is empty.
 
-    What is wanted and not in the ranking counts as never found.
+    Wanted images that are not in the ranking count as not retrieved.
     """
     if not wanted:
         return None
     found = np.flatnonzero(np.isin(ranking, np.asarray(wanted)))
     skipped = np.flatnonzero(np.isin(ranking, np.asarray(ignored, dtype=np.int64)))
-    places = found - np.searchsorted(skipped, found)
-    precision = {k: _precision(places, k) for k in ks}
-    return Answer(average_precision(places, len(wanted)), precision)
+    ranks = found - np.searchsorted(skipped, found)
+    precision = {k: _precision(ranks, k) for k in ks}
+    return Answer(average_precision(ranks, len(wanted)), precision)
 
 
-def average_precision(places: Int64[np.ndarray, " F"], wanted: int) -> float:
-    """The area below the curve of precision over recall, by the trapezoid rule.
+def average_precision(ranks: Int64[np.ndarray, " F"], wanted: int) -> float:
+    """The area under the precision-recall curve, by the trapezoidal rule.
 
-    `places` are those of the images that were found, from 0, ascending.
+    `ranks` are the ranks of the retrieved images, from 0, ascending.
     """
-    count = np.arange(len(places))
-    # Just before an image is found; at the very top there is nothing before, and nothing wrong.
-    before = np.where(places == 0, 1.0, count / np.maximum(places, 1))
-    after = (count + 1) / (places + 1)
+    count = np.arange(len(ranks))
+    # The precision just before a retrieved image; at rank 0 it is defined as 1.
+    before = np.where(ranks == 0, 1.0, count / np.maximum(ranks, 1))
+    after = (count + 1) / (ranks + 1)
     return float((before + after).sum() / (2 * wanted))
 
 
-def _precision(places: Int64[np.ndarray, " F"], k: int) -> float:
-    """The share of right images among the first k, or up to the last right one if that is sooner:
-    a query with two right images is not blamed for the eight that follow."""
-    if not len(places):
+def _precision(ranks: Int64[np.ndarray, " F"], k: int) -> float:
+    """The precision among the first k, or up to the last right image if that comes earlier, so
+    that a query with two right images can reach 1 at k = 10."""
+    if not len(ranks):
         return 0.0
-    depth = min(int(places[-1]) + 1, k)
-    return float((places < depth).sum() / depth)
+    depth = min(int(ranks[-1]) + 1, k)
+    return float((ranks < depth).sum() / depth)
 
 
 @dataclass(frozen=True)
 class Average:
-    """The mean over all queries that want something, as shares of one."""
+    """The means over all queries with a right image, from 0 to 1."""
 
     average_precision: float
     precision: Mapping[int, float]
@@ -93,7 +93,7 @@ class Average:
 
 
 def average(answers: Sequence[Answer | None]) -> Average | None:
-    """The mean over all queries that have an answer; None where none has."""
+    """The mean over all queries that have an answer; None if none has."""
     given = [answer for answer in answers if answer is not None]
     if not given:
         return None

@@ -1,4 +1,4 @@
-"""Whitening: vectors in which no direction varies more than another (PCA, Jégou & Chum 2012)."""
+"""PCA whitening (Jégou & Chum 2012)."""
 
 from dataclasses import dataclass
 
@@ -10,31 +10,31 @@ from torch.nn import functional
 from attmask.errors import UserError
 
 _ROWS_AT_ONCE = 65_536
-# A direction that varies less than this share of the first one is rounding, not signal.
+# A direction with less variance, relative to the first one, is only rounding.
 _LEAST_VARIANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """A change of vectors that was learned on some of them."""
+    """A whitening transform: mean and scaled principal directions."""
 
     centre: Float[Tensor, "D"]
     directions: Float[Tensor, "D P"]
-    """The main directions, each over the deviation along it."""
+    """The principal directions, each divided by the std along it."""
 
     def __call__(self, vectors: Float[Tensor, "M D"]) -> Float[Tensor, "M P"]:
-        """Each vector at length one, whitened, and at length one again."""
+        """L2-normalise, whiten, and L2-normalise again."""
         unit = functional.normalize(vectors.double(), dim=1)
         return functional.normalize((unit - self.centre) @ self.directions, dim=1).float()
 
 
 def learn_whitening(vectors: Float[Tensor, "M D"], width: int | None = None) -> Whitening:
-    """The whitening of vectors at length one; at most `width` directions are kept (None: all).
+    """Learn whitening on L2-normalised vectors, with at most `width` directions (None: all).
 
-    Directions without variance are left out, so that fewer may remain than were asked for.
+    Directions without variance are left out, so fewer may remain.
     """
     if not len(vectors):
-        raise ValueError("whitening cannot be learned on no vectors")
+        raise ValueError("whitening needs at least one vector")
     size = vectors.shape[1]
     total = torch.zeros(size, dtype=torch.float64)
     for piece in vectors.split(_ROWS_AT_ONCE):
@@ -49,8 +49,8 @@ def learn_whitening(vectors: Float[Tensor, "M D"], width: int | None = None) -> 
     kept = int((variance > max(_LEAST_VARIANCE * float(variance[0]), 1e-15)).sum())
     if kept == 0:
         raise UserError(
-            f"the {len(vectors)} vectors to learn whitening on are all the same; "
-            "learn it on more images, or set whitening=null"
+            f"the {len(vectors)} vectors to learn whitening from are all equal; "
+            "use more images, or set whitening=null"
         )
     kept = kept if width is None else min(kept, width)
     return Whitening(centre, directions[:, :kept] / variance[:kept].sqrt())

@@ -1,7 +1,7 @@
-"""How long linear classifiers are trained: enough steps, whatever the number of images.
+"""How long linear classifiers are trained: enough steps for any number of images.
 
-The paper's batch of 1024 gives 125,000 steps on ImageNet, but only 100 on a thousand images, after
-which a classifier is far from where it would end. docs/evaluation.md has the measurements.
+The paper's batch size of 1024 makes 125,000 steps on ImageNet, but only 100 on a thousand images,
+which are too few to converge. docs/evaluation.md has the measurements.
 """
 
 from dataclasses import asdict, dataclass
@@ -9,13 +9,13 @@ from typing import Any
 
 LEAST_STEPS = 1000
 LARGEST_BATCH = 1024
-"""The paper's: any set of 20,000 images or more gets it."""
+"""The paper's; used with 20,000 images or more."""
 SMALLEST_BATCH = 32
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Images a step, and passes over the images."""
+    """Batch size and number of epochs for a number of images."""
 
     images: int
     batch_size: int
@@ -23,7 +23,7 @@ class Budget:
 
     @property
     def steps(self) -> int:
-        """The number of updates of the whole training."""
+        """The total number of training steps."""
         return self.epochs * _steps_of_an_epoch(self.images, self.batch_size)
 
     def describe(self) -> dict[str, Any]:
@@ -40,10 +40,10 @@ class Budget:
 def training_budget(
     images: int, *, batch_size: int | None, epochs: int | None, usual_epochs: int
 ) -> Budget:
-    """What was asked for, and where it is None what makes at least 1,000 steps.
+    """Choose the batch size and the epochs that are None such that there are at least 1,000 steps.
 
-    The batch is the largest power of two from 32 to 1024 that makes so many steps in the epochs;
-    where even 32 does not, there are more epochs than usual.
+    The batch size is the largest power of two from 32 to 1024 that makes this many steps; if 32 is
+    not enough, there are more epochs than usual.
     """
     size = batch_size or LARGEST_BATCH
     if batch_size is None:
@@ -63,5 +63,5 @@ def _steps_of_an_epoch(images: int, batch_size: int) -> int:
 
 
 def scaled_rates(rates: tuple[float, ...], batch_size: int) -> list[float]:
-    """Learning rates for 256 images a step become those of the batch."""
+    """Scale learning rates for a batch size of 256 to another batch size."""
     return [rate * batch_size / 256 for rate in rates]

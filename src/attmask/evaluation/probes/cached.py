@@ -1,4 +1,4 @@
-"""Probes on features that were extracted once, of the centre crop and of the flipped one."""
+"""Linear probes on cached features of the centre crop and of its horizontal flip."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -33,31 +33,30 @@ PAPER_EPOCHS = 50
 
 
 class CachedProbe(Config):
-    """How linear classifiers are trained on cached features."""
+    """Settings for training linear classifiers on cached features."""
 
     epochs: int | None = setting(
         None,
-        "passes over the features (null: 50, more where these make fewer than 1,000 steps of 32)",
+        "number of epochs (null: 50, more if a batch size of 32 makes fewer than 1,000 steps)",
         paper="50",
         ge=1,
     )
     batch_size: int | None = setting(
         None,
-        "images a step, of all processes (null: 1024, less where it would make fewer than 1,000 "
-        "steps)",
+        "images per step over all processes (null: 1024, less if it makes fewer than 1,000 steps)",
         paper="1024",
         ge=1,
     )
     rates: tuple[PositiveFloat, ...] = setting(
         (0.0005, 0.001, PAPER.for_256, 0.005, 0.01, 0.02, 0.05, 0.1),
-        "learning rates for 256 images a step, one classifier each",
+        "learning rates at a batch size of 256; one classifier is trained for each",
         paper="0.0025 (0.01 at batch 1024)",
         min_length=1,
     )
-    flips: bool = setting(True, "whether flipped images are learned from too", paper="true")
+    flips: bool = setting(True, "also train on flipped images", paper="true")
 
     def budget(self, images: int) -> Budget:
-        """The batch size and the number of epochs for so many images."""
+        """The batch size and the number of epochs for this number of images."""
         return training_budget(
             images, batch_size=self.batch_size, epochs=self.epochs, usual_epochs=PAPER_EPOCHS
         )
@@ -65,7 +64,7 @@ class CachedProbe(Config):
 
 @dataclass(frozen=True, eq=False)
 class CachedBatches:
-    """Rows of features in a new order each epoch, each of the crop or of the flipped one."""
+    """Batches of features in a new order in each epoch, each image flipped or not at random."""
 
     plain: Features
     flipped: Features | None
@@ -74,17 +73,18 @@ class CachedBatches:
     seed: int
 
     def epoch(self, epoch: int) -> Iterator[LabelledBatch]:
-        """This process's share of every batch, read from the disk when its turn comes."""
+        """This process's share of every batch, read from disk when it is needed."""
         assert self.plain.labels is not None
         size, seed = self.batch_size, self.seed
         for batch in order(len(self.rows), batch_size=size, seed=seed, epoch=epoch):
             rows = self.rows[share_of(batch)]
             vectors = self.plain.vectors[rows]
             if self.flipped is not None:
-                mirrored = torch.from_numpy(
+                # The name of this random stream must stay: results depend on it.
+                flip = torch.from_numpy(
                     uniform("mirrored features", seed, epoch, rows.numpy()) < 0.5
                 )
-                vectors[mirrored] = self.flipped.vectors[rows[mirrored]]
+                vectors[flip] = self.flipped.vectors[rows[flip]]
             yield vectors, self.plain.labels[rows]
 
 
@@ -101,11 +101,10 @@ def train_on_features(
     keep: Path | None = None,
     budget: Budget | None = None,
 ) -> tuple[Probes, AccuracyCurve]:
-    """Train a classifier for each rate on all features or on some rows of them.
+    """Train a classifier for each learning rate on all features or on some rows of them.
 
-    `budget` says for how long (by default as the settings have it for so many rows). With `test`,
-    the curve has the accuracy after each epoch; with `keep`, a folder for exactly
-    this training, it goes on where it was stopped.
+    `budget` is the length of the training (by default that of the settings). With `test`, the curve
+    has the accuracy after each epoch. With `keep`, a folder for exactly this training, it resumes.
     """
     rows = torch.arange(len(plain.vectors)) if rows is None else rows
     budget = budget or settings.budget(len(rows))
@@ -121,7 +120,7 @@ def train_on_features(
     return probes, train(probes, batches.epoch, len(rows), test, keep)
 
 
-def both_ways(
+def plain_and_flipped(
     model: FrozenModel,
     train: Source,
     extractor: FeatureExtractor,
@@ -130,20 +129,18 @@ def both_ways(
     *,
     flips: bool,
 ) -> tuple[Features, Features | None]:
-    """Features of the training images, and of the flipped ones where these are wanted."""
+    """Features of the training images and, with `flips`, of the flipped images."""
     plain = extractor.features(model, train, crop, readout, "training images")
     if not flips:
         return plain, None
-    mirror = replace(crop, flipped=True)
-    return paired(
-        plain, extractor.features(model, train, mirror, readout, "flipped training images")
-    )
+    flip = replace(crop, flipped=True)
+    return paired(plain, extractor.features(model, train, flip, readout, "flipped training images"))
 
 
 def paired(plain: Features, flipped: Features) -> tuple[Features, Features]:
-    """The images that both have, so that a row is the same image in both.
+    """Keep the images that both have, so that a row is the same image in both.
 
-    An image that could be read only the second time would shift all that come after it.
+    Otherwise an image that could be read only once would shift all following rows.
     """
     first, second = _rows_of(plain), _rows_of(flipped)
     return _only(plain, torch.isin(first, second)), _only(flipped, torch.isin(second, first))
@@ -155,6 +152,6 @@ def _rows_of(features: Features) -> Int[Tensor, "M"]:
 
 def _only(features: Features, kept: Bool[Tensor, "M"]) -> Features:
     if bool(kept.all()):
-        return features  # as nearly always, and then nothing is copied
+        return features  # the usual case, without a copy
     labels = None if features.labels is None else features.labels[kept]
     return Features(features.vectors[kept], labels, _rows_of(features)[kept])

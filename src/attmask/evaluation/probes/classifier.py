@@ -1,4 +1,4 @@
-"""A linear classifier on frozen features: how it is kept, and how often it is right."""
+"""A linear classifier on frozen features: saving, loading and accuracy."""
 
 import hashlib
 import json
@@ -19,13 +19,13 @@ from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.metrics.accuracy import Accuracy
 
-_NUMBERS_AT_ONCE = 2**24  # 64 MB of fp32, whatever the number of classes
+_NUMBERS_AT_ONCE = 2**24  # 64 MB of fp32, for any number of classes
 _KIND = "attmask linear classifier 1"
 
 
 @dataclass(frozen=True, eq=False)
 class LinearClassifier:
-    """Frozen features to classes."""
+    """Weight and bias of a linear layer, with its classes and the features it expects."""
 
     weight: Float[Tensor, "C W"]
     bias: Float[Tensor, "C"]
@@ -35,27 +35,27 @@ class LinearClassifier:
     network: str
     """The digest of the network it was trained on."""
     rate: float | None = None
-    """The learning rate for 256 images a step that was chosen, where it is known."""
+    """The selected learning rate at a batch size of 256, if known."""
     epoch: int | None = None
-    """The epoch after which these were the weights, where it was chosen; counted from 1."""
+    """The selected epoch, counted from 1, if one was selected."""
 
     @property
     def digest(self) -> str:
-        """A hash of its weights, which tells it from all others."""
+        """A hash of weight and bias."""
         return _hash(self.weight.cpu(), self.bias.cpu())
 
     def describe(self) -> dict[str, Any]:
-        """Which one it is, for the details of a task that asked it."""
+        """Its identity, for the details of a task that uses it."""
         known = {"sha256": self.digest, "rate": self.rate, "classes": len(self.classes)}
         return known if self.epoch is None else {**known, "epoch": self.epoch}
 
-    def scores(self, vectors: Float[Tensor, "B W"]) -> Float[Tensor, "B C"]:
-        """A score for each class, in fp32; the highest is the answer."""
+    def logits(self, vectors: Float[Tensor, "B W"]) -> Float[Tensor, "B C"]:
+        """The logits of each class in fp32."""
         vectors = vectors.to(self.weight.device, torch.float32)
         return torch.addmm(self.bias, vectors, self.weight.T)
 
     def save(self, file: Path) -> None:
-        """Write everything to one file."""
+        """Write the classifier to one file."""
         tensors = {"weight": self.weight.cpu().contiguous(), "bias": self.bias.cpu().contiguous()}
         told = {
             "kind": _KIND,
@@ -71,17 +71,17 @@ class LinearClassifier:
             atomic.write(file, save(tensors, told))
         except OSError as fault:
             raise UserError(
-                f"cannot keep the classifier {file}: {fault.strerror or fault}; "
+                f"cannot write the classifier {file}: {fault.strerror or fault}; "
                 "make room, or choose another folder with --cache"
             ) from fault
 
     @classmethod
     def load(cls, file: Path, *, network: str, image_size: int | None = None) -> "LinearClassifier":
-        """Read a classifier that was trained on this network, and on crops of this size if any."""
+        """Load a classifier that was trained on this network and, if given, this image size."""
         if not file.is_file():
             raise UserError(
-                f"there is no classifier {file}; train one with the task linear, "
-                "its result names the file"
+                f"the classifier {file} does not exist; train one with the task linear, "
+                "whose result names the file"
             )
         found = _read(file)
         if found.network != network:
@@ -91,14 +91,14 @@ class LinearClassifier:
             )
         if image_size not in (None, found.image_size):
             raise UserError(
-                f"image_size={image_size} was asked, but {file} was trained on crops of "
+                f"image_size={image_size} was given, but {file} was trained on crops of "
                 f"{found.image_size} pixels; leave image_size out"
             )
         return found
 
 
 def accuracy(classifier: LinearClassifier, features: Features) -> Accuracy:
-    """How often the classifier is right; of classes with equal scores the lower number wins."""
+    """Top-1 and top-5 accuracy; ties in logits go to the lower class."""
     return accuracies([(classifier.weight, classifier.bias)], features)[0]
 
 
@@ -107,16 +107,16 @@ def accuracies(
     features: Features,
     rows: Int[Tensor, "m"] | None = None,
 ) -> list[Accuracy]:
-    """How often each pair of weights and biases is right, on all features or some rows of them."""
+    """The accuracy of each pair of weight and bias, on all features or on some rows of them."""
     if not classifiers:
         return []
     classes, width = classifiers[0][0].shape
     labels = _checked_labels(features, width, classes)
     if not all(is_finite(weight, bias) for weight, bias in classifiers):
-        raise ValueError("a classifier with weights that are not finite gives no answers")
+        raise ValueError("a classifier has weights that are not finite")
     rows = torch.arange(len(labels)) if rows is None else rows
     if len(rows) == 0:
-        raise UserError("there are no images to test a classifier on; give at least one")
+        raise UserError("there are no test images for the classifier; give at least one")
     first, five = ([0] * len(classifiers) for _ in range(2))
     for some in rows.split(max(1, _NUMBERS_AT_ONCE // max(classes, width))):
         device = classifiers[0][0].device
@@ -131,33 +131,33 @@ def accuracies(
     ]
 
 
-def ranks(scores: Float[Tensor, "B C"], labels: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-    """How many classes come before the right one: those with more, and equals of lower number."""
-    own = scores.gather(1, labels[:, None])
-    before = torch.arange(scores.shape[1], device=scores.device) < labels[:, None]
-    return ((scores > own) | ((scores == own) & before)).sum(dim=1)
+def ranks(logits: Float[Tensor, "B C"], labels: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
+    """The rank of the true class from 0; ties go to the lower class."""
+    own = logits.gather(1, labels[:, None])
+    before = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]
+    return ((logits > own) | ((logits == own) & before)).sum(dim=1)
 
 
 def is_finite(weight: Float[Tensor, "C W"], bias: Float[Tensor, "C"]) -> bool:
-    """Whether a classifier can answer."""
+    """Whether all weights are finite."""
     return bool(weight.isfinite().all() and bias.isfinite().all())
 
 
 def _checked_labels(features: Features, width: int, classes: int) -> Int[Tensor, "M"]:
     labels = features.labels
     if labels is None:
-        raise UserError("the images to test on have no labels; put them in one folder a class")
+        raise UserError("the test images have no labels; use one folder per class")
     if len(labels) == 0:
-        raise UserError("there are no images to test a classifier on; give at least one")
+        raise UserError("there are no test images for the classifier; give at least one")
     if int(labels.min()) < 0 or int(labels.max()) >= classes:
         raise UserError(
-            f"the images to test on have labels {int(labels.min())} to {int(labels.max())}, but "
-            f"the classifier knows {classes} classes; use one that was trained on these classes"
+            f"the test images have labels {int(labels.min())} to {int(labels.max())}, but the "
+            f"classifier has {classes} classes; use one that was trained on these classes"
         )
     if features.vectors.shape[1] != width:
         raise UserError(
-            f"features are {features.vectors.shape[1]} wide, but the classifier was trained on "
-            f"{width}; read the same blocks of the same network"
+            f"features have width {features.vectors.shape[1]}, but the classifier was trained on "
+            f"width {width}; use the same blocks of the same network"
         )
     return labels
 
@@ -171,7 +171,7 @@ def _read(file: Path) -> LinearClassifier:
         raise _damaged(file) from fault
     if told.get("kind") != _KIND:
         raise UserError(
-            f"{file} is not a linear classifier of attmask; give one that the task linear wrote"
+            f"{file} is not a linear classifier of attmask; give a file written by the task linear"
         )
     try:
         weight, bias = tensors["weight"], tensors["bias"]

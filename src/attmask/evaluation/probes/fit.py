@@ -1,4 +1,4 @@
-"""A linear classifier for tasks that need one, where none was given."""
+"""Fit a linear classifier for tasks that need one and were given none."""
 
 import logging
 from dataclasses import replace
@@ -19,7 +19,7 @@ from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.features.store import digest
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.budget import Budget
-from attmask.evaluation.probes.cached import CachedProbe, both_ways, train_on_features
+from attmask.evaluation.probes.cached import CachedProbe, plain_and_flipped, train_on_features
 from attmask.evaluation.probes.classifier import LinearClassifier, is_finite
 from attmask.evaluation.probes.report import keep_classifier
 from attmask.evaluation.probes.training import choose, overflowed
@@ -27,39 +27,38 @@ from attmask.settings import Config, setting
 
 log = logging.getLogger(__name__)
 
-# Counts whenever the same settings give other classifiers: what was kept is then stale. The
-# versions of the tasks in catalog.py that use them must be raised with it.
+# Increase it whenever the same settings give other classifiers, so that cached ones are not used.
+# Also increase the versions of the tasks in catalog.py that use them.
 _VERSION = 2
-_HELD_OUT = 0.1  # of each class: they tell the learning rates apart where no test image may
+_HELD_OUT = 0.1  # of each class, to select the learning rate without test images
 
 
 class Fitting(Config):
-    """How a classifier is fitted for a protocol that is given none."""
+    """Settings for the classifier that is fitted if none is given."""
 
     epochs: int | None = setting(
         None,
-        "passes to fit a classifier where none is given (null: 50, more for very few images)",
+        "epochs to fit the classifier if none is given (null: 50, more for very few images)",
         ge=1,
     )
     batch_size: int | None = setting(
         None,
-        "images a step to fit a classifier with (null: 1024, less where it would make fewer than "
-        "1,000 steps)",
+        "batch size to fit the classifier (null: 1024, less if it makes fewer than 1,000 steps)",
         ge=1,
     )
     rates: tuple[PositiveFloat, ...] = setting(
         CachedProbe().rates,
-        "learning rates to fit a classifier with; training images held out choose one",
+        "learning rates to fit the classifier; held-out training images select one",
         min_length=1,
     )
     readout: Embedding = setting(
         Embedding(blocks=4),
-        "what a fitted classifier reads of the network",
+        "features of the fitted classifier",
         paper="[CLS] of the last 4 blocks",
     )
 
     def fitting(self) -> CachedProbe:
-        """The same as settings of a probe on cached features."""
+        """These settings as those of a probe on cached features."""
         return CachedProbe(epochs=self.epochs, batch_size=self.batch_size, rates=self.rates)
 
 
@@ -72,13 +71,13 @@ def fit_classifier(
     image_size: int,
     settings: CachedProbe,
 ) -> LinearClassifier:
-    """A classifier for tasks that need one, trained once for each network, data and settings.
+    """Train a classifier, or load the cached one of the same network, data and settings.
 
-    No test image is looked at: a tenth of the training images of each class chooses the learning
-    rate, and then all of them train the classifier.
+    Test images are not used: a tenth of the training images of each class selects the learning
+    rate, then the classifier is trained on all of them.
     """
     if train.labels is None:
-        raise UserError(f"the images of {train.root} have no labels; use one sub-folder a class")
+        raise UserError(f"the images of {train.root} have no labels; use one folder per class")
     readout, _ = readout.fitting(model.backbone)
     crop = CenterCrop(image_size)
     network = model.digest
@@ -91,12 +90,12 @@ def fit_classifier(
         "classes": list(train.classes),
         "train": extractor.key(model, train, crop, readout),
     }
-    place = digest(key)
-    name = f"fitted-{network[:16]}-{place[:16]}.safetensors"
+    key_hash = digest(key)
+    name = f"fitted-{network[:16]}-{key_hash[:16]}.safetensors"
     known = _load(extractor.cache / "classifiers" / name, network)
     if distributed.all_agree(known is not None) and known is not None:
         return known
-    plain, flipped = both_ways(model, train, extractor, crop, readout, flips=settings.flips)
+    plain, flipped = plain_and_flipped(model, train, extractor, crop, readout, flips=settings.flips)
     index = _best_rate(plain, flipped, train, settings, extractor, budget)
     alone = settings.model_copy(update={"rates": (settings.rates[index],)})
     probes, _ = train_on_features(
@@ -111,7 +110,7 @@ def fit_classifier(
     if not is_finite(probes.each[0].weight, probes.each[0].bias):
         raise overflowed(alone.rates)
     fitted = LinearClassifier(
-        # On the CPU, as it will be when it is read again: the same numbers both times.
+        # On the CPU, as when it is loaded from the cache, so that the results are the same.
         weight=probes.each[0].weight.cpu(),
         bias=probes.each[0].bias.cpu(),
         classes=tuple(train.classes),
@@ -132,16 +131,19 @@ def _best_rate(
     extractor: FeatureExtractor,
     budget: Budget,
 ) -> int:
-    """Which learning rate is best on held-out images when the others are learned from."""
+    """The index of the learning rate that is best on held-out training images."""
     if len(settings.rates) == 1:
         return 0
     assert plain.labels is not None
-    # The rows of the features take the place of the images, some of which may be unreadable.
+    # Rows of the features, not of the source, because some images may be unreadable.
     rows = np.arange(len(plain.labels), dtype=np.int64)
     everything = replace(train, rows=rows, labels=plain.labels.numpy())
     learned, asked = (torch.from_numpy(p.rows) for p in split_holdout(everything, _HELD_OUT))
     if len(asked) == 0:
-        log.warning("no class has two images to hold one out; all of them choose the learning rate")
+        log.warning(
+            "no class has two images, so none can be held out; the learning rate is selected on "
+            "the training images"
+        )
         asked = learned
     probes, _ = train_on_features(
         plain,
@@ -157,11 +159,11 @@ def _best_rate(
 
 
 def _load(file: Path, network: str) -> LinearClassifier | None:
-    """What was fitted before, if it is there and whole."""
+    """The cached classifier, or None if it is missing or damaged."""
     if not file.is_file():
         return None
     try:
         return LinearClassifier.load(file, network=network)
     except UserError as fault:
-        log.warning("%s; it is fitted anew", fault)
+        log.warning("%s; it is fitted again", fault)
         return None

@@ -1,4 +1,4 @@
-"""What a linear probe leaves behind: the numbers of the best learning rate, and its classifier."""
+"""The results of a linear probe: metrics of the best learning rate, and its classifier."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from attmask.metric import Metric
 
 
 def keep_classifier(classifier: LinearClassifier, extractor: FeatureExtractor, name: str) -> Path:
-    """Write it where other tasks find it."""
+    """Save the classifier in the cache for other tasks."""
     file = extractor.cache / "classifiers" / name
     if distributed.is_main():
         classifier.save(file)
@@ -26,14 +26,14 @@ def keep_classifier(classifier: LinearClassifier, extractor: FeatureExtractor, n
 
 @dataclass(frozen=True)
 class PaperRate:
-    """The one learning rate that the paper states: for its batch, and for 256 images a step."""
+    """The learning rate that the paper states, at its batch size."""
 
     at_batch: float
     batch_size: int
 
     @property
     def for_256(self) -> float:
-        """The same in the unit of the setting `rates`."""
+        """The same at a batch size of 256, as in the setting `rates`."""
         return self.at_batch * 256 / self.batch_size
 
     def __str__(self) -> str:
@@ -53,9 +53,9 @@ def report(
     budget: Budget,
     paper: PaperRate,
 ) -> Measures:
-    """What a table shows of the best learning rate and of the paper's; in the details all.
+    """Metrics of the best learning rate and of the paper's; the details have all learning rates.
 
-    `prefix` is that of the protocol's keys.
+    `prefix` is the prefix of the metric keys.
     """
 
     def accuracy(name: str, value: float, title: str) -> Metric:
@@ -105,17 +105,17 @@ def _notes(
         "the best epoch" if len(rates) == 1 else f"the best epoch of the best of {len(rates)} rates"
     )
     yield (
-        f"{best} was chosen on the test images, which flatters it; the paper's authors choose the "
-        f"epoch so too, but state one learning rate, {paper}"
+        f"{best} was selected on the test images, which is optimistic; the paper's authors also "
+        f"select the epoch there, but state one learning rate, {paper}"
     )
-    yield f"the classifier that is kept is that of the best epoch, {chosen.best_epoch}"
+    yield f"the saved classifier is that of the best epoch, {chosen.best_epoch}"
     missing = data.missing_in_train()
     if missing:
-        yield f"tested without an image to learn from: {len(missing)} classes, first {missing[0]}"
+        yield f"tested classes without a training image: {len(missing)}, the first is {missing[0]}"
     if data.classes == 1:
-        yield "there is only one class, so that every answer is right"
+        yield "there is only one class, so every answer is right"
     lost = [
         f"{rate:g}" for rate, accuracy in zip(rates, curve[-1], strict=True) if accuracy is None
     ]
     if lost:
-        yield f"the weights of learning rate {', '.join(lost)} overflowed; it was left out"
+        yield f"weights overflowed at learning rate {', '.join(lost)}, which was left out"

@@ -1,9 +1,9 @@
-"""Linear classifiers of different learning rates, trained side by side on the same batches.
+"""Linear classifiers with different learning rates, trained side by side on the same batches.
 
-They share the initial weights and every batch, so that each learns bit for bit what it would learn
-alone. Cross entropy, SGD with momentum 0.9, no weight decay, all in fp32; the learning rate falls
-to zero along half a cosine, one step an epoch, as in the reference. The weights of the best epoch
-are kept, as the authors' code does.
+They share the initial weights and every batch, and each gives the same bits as if trained alone.
+Cross entropy, SGD with momentum 0.9, no weight decay, all in fp32; the learning rate follows a
+half cosine to zero, updated once per epoch, as in the reference. The weights of the best epoch are
+kept, as in the authors' code.
 """
 
 import logging
@@ -30,14 +30,14 @@ from attmask.schedules import Cosine
 log = logging.getLogger(__name__)
 
 MOMENTUM = 0.9
-INITIAL_DEVIATION = 0.01
-_SECONDS_BETWEEN_SAVES = 10.0  # so that a run of a few seconds does not spend them on its disk
+INITIAL_STD = 0.01
+_SECONDS_BETWEEN_SAVES = 10.0  # a training of a few seconds should not spend them on saving
 
 LabelledBatch = tuple[Float[Tensor, "B W"], Int[Tensor, "B"]]
 Batches = Callable[[int], Iterator[LabelledBatch]]
-"""The batches of an epoch, or this process's share of each; all epochs have as many."""
+"""The batches of an epoch, or this process's share of each; every epoch has the same number."""
 AccuracyCurve = list[list[Accuracy | None]]
-"""The accuracy after each epoch, for each learning rate; None where the weights overflowed."""
+"""The accuracy after each epoch, for each learning rate; None if the weights overflowed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +47,8 @@ class Probe:
     schedule: Cosine
     weight: Float[Tensor, "C W"]
     bias: Float[Tensor, "C"]
-    weight_speed: Float[Tensor, "C W"]
-    bias_speed: Float[Tensor, "C"]
+    weight_momentum: Float[Tensor, "C W"]
+    bias_momentum: Float[Tensor, "C"]
     best_weight: Float[Tensor, "C W"]
     best_bias: Float[Tensor, "C"]
     """Weight and bias after the epoch with the best test accuracy so far."""
@@ -56,26 +56,26 @@ class Probe:
     def step(
         self, vectors: Float[Tensor, "B W"], labels: Int[Tensor, "B"], images: float, rate: float
     ) -> None:
-        """Learn from a share of a batch, where all processes have so many images on average."""
-        # The gradient of the mean cross entropy: (softmax - one hot) / images, for each score.
+        """Train on this process's share of a batch; `images` is the mean share of all processes."""
+        # The gradient of the mean cross entropy with respect to the logits.
         error = torch.addmm(self.bias, vectors, self.weight.T).softmax(dim=1)
         error[torch.arange(len(labels), device=labels.device), labels] -= 1
         error /= images
-        for parameter, speed, gradient in (
-            (self.weight, self.weight_speed, error.T @ vectors),
-            (self.bias, self.bias_speed, error.sum(dim=0)),
+        for parameter, momentum, gradient in (
+            (self.weight, self.weight_momentum, error.T @ vectors),
+            (self.bias, self.bias_momentum, error.sum(dim=0)),
         ):
-            speed.mul_(MOMENTUM).add_(distributed.average_(gradient))
-            parameter.add_(speed, alpha=-rate)
+            momentum.mul_(MOMENTUM).add_(distributed.average_(gradient))
+            parameter.add_(momentum, alpha=-rate)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All that changes while it learns."""
-        moving = (self.weight, self.bias, self.weight_speed, self.bias_speed)
+        """All tensors that training changes."""
+        moving = (self.weight, self.bias, self.weight_momentum, self.bias_momentum)
         return *moving, self.best_weight, self.best_bias
 
     def keep(self) -> None:
-        """Take the weights as they are now for the best."""
+        """Keep the current weights as the best."""
         self.best_weight.copy_(self.weight)
         self.best_bias.copy_(self.bias)
 
@@ -83,8 +83,8 @@ class Probe:
 class Probes:
     """One linear classifier for each learning rate.
 
-    Each has tensors of its own: the sums of one large product for all rates would come in another
-    order than those of a product for one, and be no faster where there are many classes.
+    Each has its own tensors: one large product for all rates would sum in another order than one
+    product per rate, and would not be faster with many classes.
     """
 
     def __init__(
@@ -98,32 +98,32 @@ class Probes:
         device: torch.device,
     ) -> None:
         start = torch.randn(classes, width, generator=torch.Generator().manual_seed(seed))
-        start = (start * INITIAL_DEVIATION).to(device)
+        start = (start * INITIAL_STD).to(device)
         bias = torch.zeros(classes, device=device)
         self.epochs = epochs
         self.learned = 0
-        """Images learned from so far, by all processes, counted in every epoch."""
+        """The number of images trained on so far, over all processes and epochs."""
         self.each = [
             Probe(
                 schedule=Cosine(rate, 0.0, epochs),
                 weight=start.clone(),
                 bias=bias.clone(),
-                weight_speed=torch.zeros_like(start),
-                bias_speed=bias.clone(),
+                weight_momentum=torch.zeros_like(start),
+                bias_momentum=bias.clone(),
                 best_weight=start.clone(),
                 best_bias=bias.clone(),
             )
             for rate in rates
         ]
         self.best_top1 = [-1.0] * len(self.each)
-        """The test accuracy of the weights that are kept, for each rate."""
+        """The test accuracy of the best weights, for each learning rate."""
 
     @torch.no_grad()
     def step(self, vectors: Float[Tensor, "B W"], labels: Int[Tensor, "B"], *, epoch: int) -> None:
-        """Learn from one batch; with several processes each has its share, of any size."""
+        """Train on one batch; each of several processes has a share of any size."""
         device = self.each[0].weight.device
         vectors, labels = vectors.to(device, torch.float32), labels.to(device)
-        # The mean share, because gradients are then averaged over the processes.
+        # The mean share, because gradients are averaged over the processes.
         images = float(distributed.average_(torch.tensor(float(len(labels)), device=device)))
         self.learned += round(images * distributed.world_size())
         if images == 0:
@@ -134,43 +134,42 @@ class Probes:
     def accuracies(
         self, features: Features, rows: Int[Tensor, "m"] | None = None
     ) -> list[Accuracy | None]:
-        """How often each is right; None for those whose weights are not finite."""
+        """The accuracy of each classifier; None if its weights are not finite."""
         finite = [is_finite(probe.weight, probe.bias) for probe in self.each]
         able = [(p.weight, p.bias) for p, fine in zip(self.each, finite, strict=True) if fine]
         found = iter(accuracies(able, features, rows))
         return [next(found) if fine else None for fine in finite]
 
     def keep_best(self, found: Sequence[Accuracy | None]) -> None:
-        """Keep the weights of each rate that has just reached its best accuracy; of equally good
-        epochs the earlier one stays."""
+        """Keep the weights of each classifier that improved; ties go to the earlier epoch."""
         for index, (probe, accuracy) in enumerate(zip(self.each, found, strict=True)):
             if accuracy is not None and accuracy.top1 > self.best_top1[index]:
                 self.best_top1[index] = accuracy.top1
                 probe.keep()
 
     def state(self) -> dict[str, Tensor]:
-        """All that changes while they learn."""
+        """The tensors of all classifiers."""
         return {
-            f"{index}.{place}": tensor.cpu()
+            f"{index}.{slot}": tensor.cpu()
             for index, probe in enumerate(self.each)
-            for place, tensor in enumerate(probe.tensors)
+            for slot, tensor in enumerate(probe.tensors)
         }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from there."""
+        """Load the tensors that `state` returned."""
         for index, probe in enumerate(self.each):
-            for place, tensor in enumerate(probe.tensors):
-                tensor.copy_(state[f"{index}.{place}"])
+            for slot, tensor in enumerate(probe.tensors):
+                tensor.copy_(state[f"{index}.{slot}"])
 
 
 def order(images: int, *, batch_size: int, seed: int, epoch: int) -> list[Int[Tensor, "_"]]:
-    """All images in a new order each epoch, in batches, of which the last may be smaller."""
+    """All images in a new order for each epoch, in batches; the last may be smaller."""
     numbers = uniform("order of a probe's images", seed, epoch, np.arange(images))
     return list(torch.from_numpy(numbers.argsort(kind="stable")).split(batch_size))
 
 
 def share_of(batch: Int[Tensor, "B"]) -> Int[Tensor, "_"]:
-    """What this process takes of a batch: its part of the row, which may be empty."""
+    """This process's share of a batch, which may be empty."""
     rank, world = distributed.rank(), distributed.world_size()
     return batch[rank * len(batch) // world : (rank + 1) * len(batch) // world]
 
@@ -180,7 +179,7 @@ def train(
 ) -> AccuracyCurve:
     """Train for all epochs of `images` images, test after each and keep the best weights.
 
-    With `keep`, a folder that stands for exactly this training, it goes on where it was stopped.
+    With `keep`, a folder for exactly this training, an interrupted training resumes.
     """
     curve = [] if keep is None else _resume(probes, keep)
     saved = time.monotonic()
@@ -193,7 +192,7 @@ def train(
                 seen = min(left, len(labels) * distributed.world_size())
                 count(seen)
                 left -= seen
-            count(left)  # pictures that could not be read, and what other processes had more
+            count(left)  # unreadable images, and larger shares of other processes
             curve.append([] if test is None else probes.accuracies(test))
             if test is not None:
                 probes.keep_best(curve[-1])
@@ -205,13 +204,13 @@ def train(
 
 
 def left_out(probes: Probes, images: int) -> int:
-    """How many of the images the probes did not learn from, on average over epochs, rounded up."""
+    """The number of images not trained on, averaged over the epochs and rounded up."""
     return images - probes.learned // probes.epochs
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """The learning rate with the best test accuracy, and its numbers; epochs count from 1."""
+    """The learning rate with the best test accuracy and its results; epochs count from 1."""
 
     index: int
     best_epoch: int
@@ -220,7 +219,7 @@ class Chosen:
 
 
 def choose(curve: AccuracyCurve, rates: Sequence[float]) -> Chosen:
-    """The best epoch of the best rate; of equals the better last epoch, then the earlier rate."""
+    """The rate with the best epoch; ties go to the better last epoch, then to the earlier rate."""
     found = [c for c in (summary(curve, index) for index in range(len(rates))) if c is not None]
     if not found:
         raise overflowed(rates)
@@ -228,15 +227,16 @@ def choose(curve: AccuracyCurve, rates: Sequence[float]) -> Chosen:
 
 
 def overflowed(rates: Sequence[float]) -> UserError:
-    """What to say where no learning rate is left."""
+    """The error for weights that overflowed at every learning rate."""
+    tried = ", ".join(f"{rate:g}" for rate in rates)
     return UserError(
-        f"no learning rate of {', '.join(f'{rate:g}' for rate in rates)} keeps the weights "
-        "finite; use smaller ones, e.g. rates=[1e-5,1e-4]"
+        f"the weights overflow at every learning rate ({tried}); use smaller ones, "
+        "e.g. rates=[1e-5,1e-4]"
     )
 
 
 def summary(curve: AccuracyCurve, index: int) -> Chosen | None:
-    """The numbers of one learning rate, or None where its weights overflowed."""
+    """The results of one learning rate, or None if its weights overflowed."""
     ours = [epoch[index] for epoch in curve]
     last = ours[-1]
     known = [(a.top1, -i, a) for i, a in enumerate(ours) if a is not None]
@@ -256,17 +256,17 @@ def _save(probes: Probes, curve: AccuracyCurve, folder: Path) -> None:
 
 
 def _resume(probes: Probes, folder: Path) -> AccuracyCurve:
-    """The curve up to the epoch that was saved last, from which the probes then go on."""
+    """Load the last saved epoch into the probes; returns the curve so far."""
     try:
         found = checkpoint.load_newest(folder)
     except UserError as fault:
-        log.warning("%s; the linear classifiers are trained anew", fault)
+        log.warning("%s; the linear classifiers are trained again from the start", fault)
         found = None
     done = 0 if found is None else found.step
     if not distributed.all_agree(done == distributed.from_main(done)):
         raise UserError(
-            f"the training kept in {folder} cannot be read by all processes; "
-            "choose a folder that all of them share with --cache"
+            f"not all processes can read the training saved in {folder}; "
+            "choose a shared folder with --cache"
         )
     if found is None:
         return []
@@ -280,5 +280,5 @@ def _resume(probes: Probes, folder: Path) -> AccuracyCurve:
         seen = [epoch[index] for epoch in curve if epoch]
         probes.best_top1[index] = max((a.top1 for a in seen if a is not None), default=-1.0)
     if done < probes.epochs:
-        log.info("linear classifiers: going on after epoch %d of %d", done, probes.epochs)
+        log.info("linear classifiers: resuming after epoch %d of %d", done, probes.epochs)
     return curve

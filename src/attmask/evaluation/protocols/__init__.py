@@ -1,1 +1,1 @@
-"""How a frozen network is measured, one protocol a file."""
+"""Protocols that evaluate a frozen network, one per file."""

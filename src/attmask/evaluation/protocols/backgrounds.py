@@ -1,4 +1,4 @@
-"""How much a network relies on backgrounds: ImageNet-9 through a linear classifier."""
+"""Reliance on backgrounds: the accuracy of a linear classifier on ImageNet-9."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,32 +27,30 @@ _NO_OBJECT = ("no_fg", "only_bg_b", "only_bg_t")
 
 
 class BackgroundReliance(Fitting):
-    """Accuracy on objects whose background was kept, changed or taken away."""
+    """Accuracy on objects with their own, another or no background."""
 
     classifier: Path | None = setting(
         None,
-        "file that the task linear wrote, of all classes of ImageNet or of the nine kinds "
-        "(null: a 9-way one is fitted on original/train)",
-        paper="of 1000 classes",
+        "classifier file written by the task linear, with ImageNet's classes or the nine kinds "
+        "(null: fit a 9-way classifier on original/train)",
+        paper="1000 classes",
     )
-    resize: bool = setting(
-        False, "whether images are resized and cropped as in other tasks", paper="false"
-    )
+    resize: bool = setting(False, "resize and crop the images as in other tasks", paper="false")
     image_size: int | None = setting(
         None,
-        "side of the crops that a classifier is fitted on, and of resized ones "
-        "(null: the images', where they are not resized, else the network's)",
+        "side of the crops to fit the classifier, and of resized images, in pixels (null: the "
+        "images' own without resize, else the network's)",
         ge=1,
     )
 
     def check(self, model: FrozenModel, data: ChangedBackgrounds) -> None:
-        """Whether there is a classifier, or images to fit one on."""
+        """Check that there is a classifier, or images to fit one on."""
         self._given(model, data)
         if self.image_size is not None:
             check_crop(model, self.image_size)
 
     def shown_size(self, model: FrozenModel) -> int | None:
-        """One size where images are resized; as published they may have any."""
+        """The crop size if images are resized, else None because images may have any size."""
         if not self.resize:
             return None
         if self.classifier is not None:
@@ -62,7 +60,7 @@ class BackgroundReliance(Fitting):
     def measure(
         self, model: FrozenModel, data: ChangedBackgrounds, extractor: FeatureExtractor
     ) -> Measures:
-        """Per cent of the images of each variant whose object was recognised."""
+        """The accuracy on each variant, in per cent."""
         given = self._given(model, data)
         sides = {name: None if self.resize else common_side(s) for name, s in data.tests.items()}
         side = next(iter(sides.values()))
@@ -94,7 +92,7 @@ class BackgroundReliance(Fitting):
     def _given(
         self, model: FrozenModel, data: ChangedBackgrounds
     ) -> tuple[LinearClassifier, tuple[str, ...]] | None:
-        """The classifier of the file, or None where one can be fitted."""
+        """The classifier of the given file, or None if one can be fitted."""
         if self.classifier is not None:
             given = LinearClassifier.load(
                 self.classifier, network=model.digest, image_size=self.image_size
@@ -103,15 +101,15 @@ class BackgroundReliance(Fitting):
             return given, ()
         if data.train is None:
             raise UserError(
-                f"{data.root} has no original/train to fit a 9-way classifier on; put it there, or "
-                "give classifier=FILE, which the task linear writes"
+                f"{data.root} has no original/train to fit a 9-way classifier on; add it, or give "
+                "classifier=FILE, which the task linear writes"
             )
         return None
 
     def _fitted(
         self, model: FrozenModel, data: ChangedBackgrounds, extractor: FeatureExtractor, size: int
     ) -> tuple[LinearClassifier, tuple[str, ...]]:
-        """One fitted on the original training images, and what must be said of it."""
+        """A classifier fitted on the original training images, with notes."""
         assert data.train is not None
         assert data.train.labels is not None
         readout, notes = self.readout.fitting(model.backbone)
@@ -128,26 +126,26 @@ class BackgroundReliance(Fitting):
         self, model: FrozenModel, data: ChangedBackgrounds, sides: dict[str, int | None]
     ) -> Iterator[str]:
         if data.missing:
-            yield f"not there, so not measured: {', '.join(data.missing)}"
+            yield f"missing variants: {', '.join(data.missing)}"
         patch = model.backbone.patch_size
         for side in sorted({side for side in sides.values() if side is not None and side % patch}):
             yield (
-                f"images of {side} pixels were cut to the middle {whole_patches(side, patch)}, "
-                f"because patches have {patch}"
+                f"images of {side} pixels were cropped to the central "
+                f"{whole_patches(side, patch)}, because the patch size is {patch}"
             )
         mixed = [name for name, side in sides.items() if side is None]
         if mixed and not self.resize:
             yield (
-                f"the images of {', '.join(mixed)} are not squares of one size: each was cut to "
-                "the patches that fit in it"
+                f"the images of {', '.join(mixed)} are not squares of one size; each was cropped "
+                "to whole patches"
             )
 
 
 def _metrics(right: Mapping[str, float]) -> tuple[Metric, ...]:
-    """Accuracy on each variant by the name of its folder, and what another background costs."""
+    """The accuracy on each variant by the name of its folder, and the background gap."""
     metrics = []
     for name, accuracy in right.items():
-        # An object that cannot be seen can only be guessed from its background.
+        # Without the object, the class can only be guessed from the background.
         direction = None if VARIANTS[name] in _NO_OBJECT else True
         metrics.append(
             Metric(f"backgrounds.{VARIANTS[name]}", accuracy, "%", direction, title=name)
@@ -160,7 +158,7 @@ def _metrics(right: Mapping[str, float]) -> tuple[Metric, ...]:
 
 @dataclass(frozen=True)
 class Answers:
-    """Per cent of right answers, and of answers that are none of the nine kinds."""
+    """The shares of right answers and of answers outside the nine kinds, in per cent."""
 
     right: float
     outside: float
@@ -169,43 +167,42 @@ class Answers:
 def kinds_of(
     classifier: LinearClassifier, data: ChangedBackgrounds
 ) -> tuple[Int[Tensor, "C"], str]:
-    """The kind of each class that the classifier knows, -1 for none, and how it was found."""
+    """The kind of each class of the classifier, -1 for none, and a note on the mapping."""
     known = len(classifier.classes)
     if known == len(KINDS):
         for kind, name in zip(KINDS, classifier.classes, strict=True):
             if name[:2] != kind[:2]:
                 raise UserError(
-                    f"the classifier knows nine classes, but one is {name} where {kind} was "
-                    "wanted; give one that was trained on ImageNet-9 or on ImageNet"
+                    f"the classifier has nine classes, but one is {name} instead of {kind}; "
+                    "give one that was trained on ImageNet-9 or on ImageNet"
                 )
-        return torch.arange(known), "the classifier knows the nine kinds alone"
+        return torch.arange(known), "the classifier has only the nine kinds as classes"
     if data.kind_of is None:
         raise UserError(
-            f"the classifier knows {known} classes, but {data.root} has no {MAPPING} that says "
-            "their kinds; put the official file there, or give mapping=FILE"
+            f"the classifier has {known} classes, but {data.root} has no {MAPPING} that maps them "
+            "to kinds; add the official file, or give mapping=FILE"
         )
     if known != len(data.kind_of):
         raise UserError(
-            f"the classifier knows {known} classes, but {MAPPING} has {len(data.kind_of)}; give "
-            "a classifier of these, or of the nine kinds"
+            f"the classifier has {known} classes, but {MAPPING} has {len(data.kind_of)}; give "
+            "a classifier with these classes, or with the nine kinds"
         )
     kind_of = torch.tensor(data.kind_of)
     without = int((kind_of < 0).sum())
     return kind_of, (
-        f"the classifier chooses among {known} classes; the {without} that are of none of the "
-        "nine kinds count as wrong"
+        f"the classifier has {known} classes; the {without} outside the nine kinds count as wrong"
     )
 
 
 def recognise(
     classifier: LinearClassifier, features: Features, kind_of: Int[Tensor, "C"]
 ) -> Answers:
-    """How often the kind of the class with the highest score is the right one."""
+    """Compare the kind of the class with the highest logit with the label."""
     assert features.labels is not None
     right = outside = 0
     for first in range(0, len(features.labels), _ROWS_AT_ONCE):
         rows = slice(first, first + _ROWS_AT_ONCE)
-        kinds = kind_of[classifier.scores(features.vectors[rows]).argmax(dim=1).cpu()]
+        kinds = kind_of[classifier.logits(features.vectors[rows]).argmax(dim=1).cpu()]
         right += int((kinds == features.labels[rows]).sum())
         outside += int((kinds < 0).sum())
     images = len(features.labels)

@@ -1,4 +1,4 @@
-"""Do features fall into the classes by themselves? k-means without labels, held against them."""
+"""k-means clusters of features, compared with the labels."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -22,31 +22,31 @@ from attmask.evaluation.task import Measures
 from attmask.metric import Metric
 from attmask.settings import Config, setting
 
-# Images x clusters; beyond, as with ImageNet's train part, k-means learns from batches. Not before:
-# on 25,000 x 384 made-up features in 500 groups they took as long as whole passes and found less.
+# Images x clusters; above, as with ImageNet's training set, mini-batch k-means is used. Not below:
+# on 25,000 x 384 synthetic features in 500 groups it took as long and was less accurate.
 _DISTANCES_OF_WHOLE_PASSES = 2**26
-# Whole passes hold the points twice (scikit-learn takes their variance): 2 GB.
+# Full k-means holds the points twice (scikit-learn computes their variance): 2 GB.
 _NUMBERS_OF_WHOLE_PASSES = 2**28
 _BATCH = 16_384
-# k-means wants its points in memory: 2 GB of them, all of ImageNet's at a width of 384. Of more, it
-# learns from as many, evenly spaced, and every image is put into the nearest cluster.
+# k-means needs its points in memory: at most 2 GB, which is all of ImageNet at a width of 384. With
+# more, it is fitted on an evenly spaced subset, and every image is assigned to the nearest cluster.
 _NUMBERS_LEARNED_FROM = 2**29
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well clusters fit classes, in per cent; the names of the clusters do not matter."""
+    """The agreement of clusters with classes, in per cent."""
 
     nmi: float
-    """Mutual information over the mean of both entropies."""
+    """Normalised mutual information: mutual information over the mean of both entropies."""
     ari: float
-    """Pairs of images that are judged alike, less what chance gives: 0 is chance."""
+    """Adjusted Rand index: agreement on pairs of images, corrected for chance (0 is chance)."""
     accuracy: float
-    """Images whose cluster is the one matched to their class, each cluster to one class at most."""
+    """Accuracy under the best one-to-one assignment of clusters to classes."""
 
 
 def agreement(labels: Int[np.ndarray, " M"], clusters: Int[np.ndarray, " M"]) -> Agreement:
-    """NMI, ARI and accuracy after the best matching of clusters to classes."""
+    """NMI, ARI and accuracy under the best assignment of clusters to classes."""
     _require_scikit_learn()
     from scipy.optimize import linear_sum_assignment
     from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
@@ -63,20 +63,20 @@ def agreement(labels: Int[np.ndarray, " M"], clusters: Int[np.ndarray, " M"]) ->
 
 @dataclass(frozen=True, eq=False)
 class ClusterResult:
-    """The cluster of each image, and how it was found."""
+    """The cluster of each image, and how k-means was run."""
 
     clusters: Int[np.ndarray, " M"]
     middles: Float32[np.ndarray, "K W"]
     learned_from: int
     in_batches: bool
     spread: float
-    """The sum of the squared distances to the middle of the own cluster."""
+    """The sum of the squared distances to the cluster centres (inertia)."""
 
 
 def k_means(points: Float32[np.ndarray, "M W"], k: int, *, starts: int, seed: int) -> ClusterResult:
-    """The best of several starts; `points` are scikit-learn's to change meanwhile.
+    """k-means, best of several starts; scikit-learn may change `points` in place.
 
-    On one thread: the sums of several come in another order each time, and so would the result.
+    It runs on one thread: with several, the order of sums and thus the result would vary.
     """
     _require_scikit_learn()
     from sklearn.cluster import KMeans, MiniBatchKMeans
@@ -91,7 +91,7 @@ def k_means(points: Float32[np.ndarray, "M W"], k: int, *, starts: int, seed: in
     else:
         judge = MiniBatchKMeans(**settings, batch_size=max(_BATCH, 4 * k))
     with threadpool_limits(1), warnings.catch_warnings():
-        # Fewer different points than clusters: the protocol says so itself.
+        # Fewer distinct points than clusters; the protocol has a note for this.
         warnings.simplefilter("ignore", ConvergenceWarning)
         clusters = judge.fit(points).labels_.astype(np.int64)
     middles = judge.cluster_centers_
@@ -99,7 +99,7 @@ def k_means(points: Float32[np.ndarray, "M W"], k: int, *, starts: int, seed: in
 
 
 def cluster(vectors: Float[Tensor, "M W"], k: int, *, starts: int, seed: int) -> ClusterResult:
-    """k-means on vectors of length one; of many, learned from some, evenly spaced."""
+    """k-means on L2-normalised vectors; many images are clustered by an evenly spaced subset."""
     images, width = vectors.shape
     learned = min(images, max(k, _NUMBERS_LEARNED_FROM // width))
     rows = torch.arange(learned) * images // learned
@@ -108,7 +108,7 @@ def cluster(vectors: Float[Tensor, "M W"], k: int, *, starts: int, seed: int) ->
 
 
 def _nearest(found: ClusterResult, vectors: Float[Tensor, "M W"]) -> ClusterResult:
-    """All images in the clusters that were found on some, a few at a time."""
+    """Assign all images to the nearest cluster, batch by batch."""
     from sklearn.metrics import pairwise_distances_argmin_min
     from threadpoolctl import threadpool_limits
 
@@ -124,27 +124,27 @@ def _nearest(found: ClusterResult, vectors: Float[Tensor, "M W"]) -> ClusterResu
 
 
 def _unit(vectors: Float[Tensor, "m W"]) -> Float[Tensor, "m W"]:
-    """The same at length one, in place: a second copy may be gigabytes."""
+    """L2-normalise in place, because a second copy may need gigabytes."""
     return vectors.div_(vectors.norm(dim=1, keepdim=True).clamp_min(1e-12))
 
 
 class Clustering(Config):
-    """k-means on L2-normalised features, held against the classes."""
+    """k-means on L2-normalised features, compared with the classes."""
 
     part: Literal["test", "train"] = setting(
-        "test", "which images are put into clusters: those to test on, or to learn from"
+        "test", "images to cluster: the test or the training images"
     )
     clusters: int | None = setting(
-        None, "number of clusters (null: of classes that have an image)", ge=1
+        None, "number of clusters (null: the number of classes that have an image)", ge=1
     )
-    starts: int = setting(10, "k-means starts so often and keeps the tightest clusters", ge=1)
+    starts: int = setting(10, "number of k-means starts, of which the best is kept", ge=1)
     image_size: int | None = setting(
-        None, "side of the crop in pixels (null: the network's own)", ge=1
+        None, "side of the centre crop in pixels (null: the network's own)", ge=1
     )
-    readout: Embedding = setting(CLS, "what is read of the network")
+    readout: Embedding = setting(CLS, "features to use")
 
     def check(self, model: FrozenModel, data: Split) -> None:
-        """Whether scikit-learn, two classes and images enough are there, by the labels."""
+        """Check that scikit-learn is installed and that there are enough classes and images."""
         _require_scikit_learn()
         source = data.test if self.part == "test" else data.train
         check_images(source)
@@ -154,7 +154,7 @@ class Clustering(Config):
         self._check(len(source), classes, self.clusters or classes, source.root)
 
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
-        """Cluster the images, then look at their labels."""
+        """Cluster the images and compare the clusters with the labels."""
         source = data.test if self.part == "test" else data.train
         crop = CenterCrop(self.image_size or model.image_size)
         features = extractor.features(model, source, crop, self.readout, f"{self.part} images")
@@ -185,12 +185,12 @@ class Clustering(Config):
     def _check(self, images: int, classes: int, k: int, root: Path) -> None:
         if classes < 2:
             raise UserError(
-                f"all {self.part} images of {root} ({images}) are of one class; "
-                "clustering needs images of two classes or more"
+                f"all {self.part} images of {root} ({images}) have the same class; "
+                "clustering needs images of at least two classes"
             )
         if k > images:
             raise UserError(
-                f"{k} clusters were asked of {images} {self.part} images of {root}; "
+                f"clusters={k} is more than the {images} {self.part} images of {root}; "
                 f"use clusters from 1 to {images}"
             )
 
@@ -202,17 +202,17 @@ class Clustering(Config):
             notes.append(f"{missing} of {data.classes} classes have no {self.part} image.")
         if found.learned_from < len(found.clusters):
             notes.append(
-                f"k-means learned from {found.learned_from} of {len(found.clusters)} images, "
-                "evenly spaced, to keep within 2 GB; all are put into its clusters."
+                f"k-means was fitted on {found.learned_from} of {len(found.clusters)} images, "
+                "evenly spaced, to use at most 2 GB; all images are assigned to its clusters."
             )
         if found.in_batches:
-            notes.append("So many images are clustered by k-means on batches.")
+            notes.append("Mini-batch k-means was used because of the number of images.")
         if empty := int((sizes == 0).sum()):
-            notes.append(f"{empty} of {len(sizes)} clusters are empty: too few features differ.")
+            notes.append(f"{empty} of {len(sizes)} clusters are empty: too few distinct features.")
         if len(sizes) != classes:
             notes.append(
-                f"{len(sizes)} clusters do not match {classes} classes one to one; "
-                "images of what is left over count as wrong in the cluster accuracy."
+                f"{len(sizes)} clusters cannot be matched one to one with {classes} classes; "
+                "images of unmatched ones count as wrong in the cluster accuracy."
             )
         return notes
 
@@ -222,5 +222,5 @@ def _require_scikit_learn() -> None:
         import_module("sklearn")
     except ImportError as fault:
         raise UserError(
-            "clustering needs scikit-learn, which comes with attmask; run: pip install scikit-learn"
+            "clustering needs scikit-learn, which is missing; run: pip install scikit-learn"
         ) from fault

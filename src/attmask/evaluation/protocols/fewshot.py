@@ -1,4 +1,4 @@
-"""k-NN with few labelled images a class: how much a network knows before it is told."""
+"""k-NN with few labelled images per class."""
 
 import statistics
 from typing import Annotated, Any
@@ -30,51 +30,51 @@ from attmask.evaluation.task import Measures
 from attmask.metric import Metric
 from attmask.settings import Config, setting
 
-_SINGLES_APART = 5  # images between the single shots of two subsets, as in the reference
+_SINGLES_APART = 5  # distance of the single images of two subsets, as in the reference
 
 
 class FewShot(Config):
-    """k-NN from disjoint small subsets of the training images, averaged."""
+    """k-NN on disjoint small subsets of the training images, averaged."""
 
     shots: tuple[Annotated[int, Field(ge=1)], ...] = setting(
-        (1, 5, 10, 20), "images a class to learn from", paper="1, 5, 10, 20", min_length=1
+        (1, 5, 10, 20), "training images per class", paper="1, 5, 10, 20", min_length=1
     )
     subsets: int = setting(5, "disjoint subsets for each number of shots", paper="5", ge=1)
-    k: int = setting(20, "neighbours that vote; with one shot it is 1", paper="20", ge=1)
+    k: int = setting(20, "number of neighbours; always 1 with one shot", paper="20", ge=1)
     temperature: float = setting(
-        0.07, "a neighbour votes with weight exp(cosine / temperature)", paper="0.07", gt=0
+        0.07, "temperature of the votes, exp(cosine / temperature)", paper="0.07", gt=0
     )
-    readout: Embedding = setting(Embedding(), "what is read of the network")
+    readout: Embedding = setting(Embedding(), "features to use")
     image_size: int | None = setting(
-        None, "pixels of the centre crop (null: as the network was trained)", paper="224", ge=1
+        None, "side of the centre crop in pixels (null: the network's own)", paper="224", ge=1
     )
 
     def check(self, model: FrozenModel, data: Split) -> None:
-        """Whether every class has images enough, by the labels."""
+        """Check that every class has enough images."""
         check_images(data.train, data.test)
         check_crop(model, self.image_size, self.readout)
         assert data.train.labels is not None
         self._fewest(torch.from_numpy(np.array(data.train.labels)), data)
 
     def _fewest(self, labels: Int64[Tensor, "M"], data: Split) -> tuple[int, str]:
-        """The size and the name of the smallest class, if it is large enough for any shot."""
+        """The size and the name of the smallest class, which must have enough images."""
         sizes = labels.bincount()
         fewest = int(sizes[sizes > 0].min())
         smallest = data.train.classes[int((sizes == fewest).nonzero()[0])]
         if fewest < min(self.shots):
             raise UserError(
-                f"{min(self.shots)} images of each class were asked for, but {smallest} has "
+                f"{min(self.shots)} images per class are needed, but {smallest} has "
                 f"{fewest}; use shots=[{fewest}], or leave that class out"
             )
         return fewest, smallest
 
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
-        """Mean and sample standard deviation of top-1 over the subsets, for each shot."""
+        """Mean and sample std of top-1 over the subsets, for each number of shots."""
         crop = CenterCrop(self.image_size or model.image_size)
         train = extractor.features(model, data.train, crop, self.readout, "train images")
         test = extractor.features(model, data.test, crop, self.readout, "test images")
         labels = checked_labels("train images", train, data.classes)
-        places, sizes = torch.from_numpy(position_in_class(labels.numpy())), labels.bincount()
+        positions, sizes = torch.from_numpy(position_in_class(labels.numpy())), labels.bincount()
         fewest, smallest = self._fewest(labels, data)
         metrics: list[Metric] = []
         notes = missing_classes(train, test, data.train.classes)
@@ -89,7 +89,9 @@ class FewShot(Config):
             if not starts:
                 continue
             found = [
-                self._accuracy(_chosen(train, places, start, shots), test, shots, data, extractor)
+                self._accuracy(
+                    _chosen(train, positions, start, shots), test, shots, data, extractor
+                )
                 for start in starts
             ]
             top1 = [accuracy.top1 for accuracy in found]
@@ -113,11 +115,11 @@ class FewShot(Config):
         return Measures(tuple(metrics), tuple(notes), {**details, "k": ks})
 
     def starts(self, shots: int) -> list[int]:
-        """Where each subset begins in the images of a class, in file order."""
+        """The first image of each subset within a class, in file order."""
         return [i * (_SINGLES_APART if shots == 1 else shots) for i in range(self.subsets)]
 
     def neighbours(self, shots: int, images: int) -> int:
-        """How many vote, of so many images."""
+        """The number of neighbours that vote, out of `images`."""
         return 1 if shots == 1 else min(self.k, images)
 
     def _accuracy(
@@ -135,14 +137,14 @@ class FewShot(Config):
 
     def _few_neighbours(self, classes: int, fewest: int) -> list[str]:
         return [
-            f"{shots} shots: k = {self.k} is more than the {shots * classes} images: all vote"
+            f"{shots} shots: k = {self.k} is more than the {shots * classes} images, so all vote"
             for shots in self.shots
             if 1 < shots <= fewest and shots * classes < self.k
         ]
 
 
-def _chosen(train: Features, places: Int64[Tensor, "M"], start: int, shots: int) -> Features:
-    """The images of each class from `start` on, as many as there are shots."""
+def _chosen(train: Features, positions: Int64[Tensor, "M"], start: int, shots: int) -> Features:
+    """The features of `shots` images of each class, from `start` on."""
     assert train.labels is not None
-    chosen = ((places >= start) & (places < start + shots)).nonzero().squeeze(1)
+    chosen = ((positions >= start) & (positions < start + shots)).nonzero().squeeze(1)
     return Features(values=train.vectors[chosen], labels=train.labels[chosen])

@@ -28,8 +28,7 @@ _ROWS_AT_ONCE = 8192
 _NAMES_SHOWN = 3
 TOP_5 = 5
 IDLE_CLASSES = (
-    "in top-5, classes without a vote follow those with one in the order of their numbers, as in "
-    "the authors' code"
+    "in top-5, classes without a vote are ranked last by their index, as in the authors' code"
 )
 
 
@@ -37,28 +36,31 @@ class Knn(Config):
     """The nearest training images vote on the class of each test image."""
 
     ks: tuple[Annotated[int, Field(ge=1)], ...] = setting(
-        (20, 10, 100, 200), "numbers of neighbours; the first is reported", paper="20", min_length=1
+        (20, 10, 100, 200),
+        "numbers of neighbours; the first is the main result",
+        paper="20",
+        min_length=1,
     )
     temperature: float = setting(
-        0.07, "a neighbour votes with weight exp(cosine / temperature)", paper="0.07", gt=0
+        0.07, "temperature of the votes, exp(cosine / temperature)", paper="0.07", gt=0
     )
-    readout: Embedding = setting(Embedding(), "what is read of the network")
+    readout: Embedding = setting(Embedding(), "features to use")
     image_size: int | None = setting(
-        None, "pixels of the centre crop (null: as the network was trained)", paper="224", ge=1
+        None, "side of the centre crop in pixels (null: the network's own)", paper="224", ge=1
     )
 
     def check(self, model: FrozenModel, data: Split) -> None:
-        """Whether the crops and the blocks are there."""
+        """Check the images, the crop size and the number of blocks."""
         check_images(data.train, data.test)
         check_crop(model, self.image_size, self.readout)
 
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
-        """Accuracy on the test images for each k, from one search."""
+        """The accuracy on the test images for each k, from one search."""
         crop = CenterCrop(self.image_size or model.image_size)
         bank = extractor.features(model, data.train, crop, self.readout, "train images")
         queries = extractor.features(model, data.test, crop, self.readout, "test images")
         used = {k: min(k, len(bank.vectors)) for k in self.ks}
-        with counting("looking for neighbours of images", len(queries.vectors)) as count:
+        with counting("searching nearest neighbours of images", len(queries.vectors)) as count:
             found = knn_accuracies(
                 bank,
                 queries,
@@ -75,7 +77,7 @@ class Knn(Config):
         for k, accuracy in zip(list(used)[1:], others, strict=True):
             metrics.append(_top1(accuracy, used[k], f"knn.top1@{k}"))
         notes = [
-            f"k = {k} is more than the {images} images to learn from: all of them vote"
+            f"k = {k} is more than the {images} training images, so all of them vote"
             for k, images in used.items()
             if k > images
         ]
@@ -94,7 +96,7 @@ class Knn(Config):
 
 
 def accuracy_metrics(accuracy: Accuracy, k: int) -> tuple[Metric, ...]:
-    """The headline of k-NN: the accuracies that k votes can give."""
+    """The main metrics of k-NN: top-1, and top-5 if k is at least five."""
     top5 = Metric("knn.top5", accuracy.top5, "%", True, title=f"top-5 accuracy (k = {k})")
     return (_top1(accuracy, k, "knn.top1"), *([top5] if k >= TOP_5 else []))
 
@@ -104,12 +106,12 @@ def _top1(accuracy: Accuracy, k: int, key: str) -> Metric:
 
 
 def reported(accuracy: Accuracy, k: int) -> dict[str, float]:
-    """The accuracies that k votes can give: top-5 only where five classes can have a vote."""
+    """The accuracies at k; top-5 only if five classes can have a vote."""
     return {"top1": accuracy.top1, **({"top5": accuracy.top5} if k >= TOP_5 else {})}
 
 
 def few_votes(ks: Collection[int]) -> list[str]:
-    """Notes on what happens where fewer classes have a vote than are looked at."""
+    """Notes on top-5 if fewer than five classes may have a vote."""
     left_out = sorted({k for k in ks if k < TOP_5})
     notes = [IDLE_CLASSES] if any(k >= TOP_5 for k in ks) else []
     if left_out:
@@ -119,7 +121,7 @@ def few_votes(ks: Collection[int]) -> list[str]:
 
 
 def missing_classes(bank: Features, queries: Features, names: Sequence[str]) -> list[str]:
-    """A note on classes that are tested but have no image to learn from, if there are any."""
+    """A note on tested classes without a training image, if there are any."""
     if bank.labels is None or queries.labels is None:
         return []
     tested, learned = set(queries.labels.tolist()), set(bank.labels.tolist())
@@ -127,16 +129,16 @@ def missing_classes(bank: Features, queries: Features, names: Sequence[str]) -> 
     if not missing:
         return []
     shown = ", ".join(missing[:_NAMES_SHOWN]) + (", ..." if len(missing) > _NAMES_SHOWN else "")
-    return [f"{len(missing)} of {len(tested)} tested classes have no image to learn from: {shown}"]
+    return [f"{len(missing)} of {len(tested)} tested classes have no training image: {shown}"]
 
 
 def knn_accuracy(
     bank: Features, queries: Features, *, k: int, temperature: float = 0.07, classes: int
 ) -> Accuracy:
-    """Let the k most similar bank images vote with weight exp(cosine / temperature).
+    """k-NN accuracy; the k most similar bank images vote with weight exp(cosine / temperature).
 
-    Ties: of equally similar bank images the earlier one counts; of classes with equal votes the
-    lower number wins. With fewer than five classes, top-5 looks at all of them.
+    Ties in similarity go to the earlier bank image, ties in votes to the lower class. With fewer
+    than five classes, top-5 counts all of them.
     """
     return knn_accuracies(bank, queries, ks=[k], temperature=temperature, classes=classes)[k]
 
@@ -151,18 +153,18 @@ def knn_accuracies(
     device: torch.device | None = None,
     count: Callable[[int], None] = lambda _: None,
 ) -> dict[int, Accuracy]:
-    """The same for several k from one search; `count` is told how many queries were done."""
+    """The same for several k from one search; `count` is called with the number of queries done."""
     bank_labels = checked_labels("bank", bank, classes)
     query_labels = checked_labels("queries", queries, classes)
     if bank.vectors.shape[1] != queries.vectors.shape[1]:
         raise UserError(
-            f"bank features are {bank.vectors.shape[1]} wide, query features "
+            f"bank features have width {bank.vectors.shape[1]}, query features "
             f"{queries.vectors.shape[1]}; extract both with the same network"
         )
     for k in ks:
         if not 1 <= k <= len(bank_labels):
             raise UserError(
-                f"k = {k} neighbours were asked of a bank of {len(bank_labels)} images; "
+                f"k = {k} does not fit a bank of {len(bank_labels)} images; "
                 f"use k from 1 to {len(bank_labels)}, or a larger bank"
             )
     if not temperature > 0:
@@ -182,15 +184,15 @@ def knn_accuracies(
 
 
 def checked_labels(name: str, features: Features, classes: int) -> Int[Tensor, "M"]:
-    """The labels of features that can be compared, or what is wrong with them."""
+    """The labels of the features; raises a `UserError` if labels or features are invalid."""
     if features.labels is None:
-        raise UserError(f"the {name} of k-NN have no labels; put the images in one folder a class")
+        raise UserError(f"the {name} of k-NN have no labels; use one folder per class")
     if len(features.labels) == 0:
         raise UserError(f"the {name} of k-NN are empty; at least one image is needed")
     if int(features.labels.min()) < 0 or int(features.labels.max()) >= classes:
         raise UserError(
             f"the {name} of k-NN have labels {int(features.labels.min())} to "
-            f"{int(features.labels.max())} for {classes} classes; give the true number of classes"
+            f"{int(features.labels.max())} for {classes} classes; give the right number of classes"
         )
     if not all(bool(rows.isfinite().all()) for rows in features.vectors.split(_ROWS_AT_ONCE)):
         raise UserError(f"the {name} of k-NN have features that are not finite; the run diverged")
@@ -203,24 +205,24 @@ def _rank_of_truth(
     truth: Int[Tensor, "q"],
     temperature: float,
 ) -> Int[Tensor, "q"]:
-    """How many classes come before the true one in the vote.
+    """The rank of the true class in the vote, from 0.
 
-    Only classes among the neighbours have votes, so there are at most k sums for a query, however
-    many classes there are.
+    Only classes among the neighbours have votes, so there are at most k sums per query for any
+    number of classes.
     """
-    # Less the largest, so that a low temperature cannot overflow; the order stays the same.
+    # Minus the maximum, so that a low temperature cannot overflow; the order stays the same.
     nearness = similarity.double() - similarity.double().amax(dim=1, keepdim=True)
     weights = (nearness / temperature).exp()
-    # Equal labels side by side, the nearer first; the sum of each label stands at its first place.
+    # Sort by label, nearest first; each distinct label gets one slot for the sum of its votes.
     ordered = labels.sort(dim=1, stable=True)
     is_new = functional.pad(ordered.values[:, 1:] != ordered.values[:, :-1], (1, 0), value=True)
-    place = is_new.cumsum(dim=1) - 1
-    votes = torch.zeros_like(weights).scatter_add_(1, place, weights.gather(1, ordered.indices))
-    voted = torch.zeros_like(labels).scatter_(1, place, ordered.values)
-    counts = votes > 0  # neither a free place nor a weight too small for a number
+    slot = is_new.cumsum(dim=1) - 1
+    votes = torch.zeros_like(weights).scatter_add_(1, slot, weights.gather(1, ordered.indices))
+    voted = torch.zeros_like(labels).scatter_(1, slot, ordered.values)
+    counts = votes > 0  # neither an unused slot nor a weight that underflowed
     lower, same = voted < truth[:, None], voted == truth[:, None]
     true_votes = (votes * (same & counts)).sum(dim=1, keepdim=True)
     before = counts & ((votes > true_votes) | ((votes == true_votes) & lower))
-    # A class without votes comes after all with votes and after lower ones without.
+    # A class without votes ranks after all with votes and after lower ones without.
     idle_before = truth - (counts & lower).sum(dim=1)
     return before.sum(dim=1) + torch.where(true_votes[:, 0] > 0, 0, idle_before)

@@ -1,4 +1,4 @@
-"""Is a network any good, where nobody has labels: how its features and its assignments spread."""
+"""Label-free quality: the spread of the features and of the assignments to prototypes."""
 
 import math
 from collections.abc import Iterable
@@ -23,24 +23,24 @@ from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 LEAST_AREA = 0.25
-_PROBABILITIES_AT_ONCE = 2**24  # 64 MB of fp32, whatever the number of prototypes
+_PROBABILITIES_AT_ONCE = 2**24  # 64 MB of fp32, for any number of prototypes
 
 
 @dataclass(frozen=True)
 class Assignments:
-    """How images are assigned to prototypes."""
+    """Statistics of the assignments of images to prototypes."""
 
     entropy: float
-    """Of one image's assignment, in nats, averaged over the images: 0 is a single prototype."""
+    """The mean entropy of an image's assignment in nats; 0 is a single prototype."""
     used: float
-    """exp of the entropy of the mean assignment: all K where each is used as much."""
+    """exp of the entropy of the mean assignment; K if all prototypes are used equally."""
     dead: float
     """The share of prototypes that are the first choice of no image."""
     prototypes: int
 
     @classmethod
     def over(cls, batches: Iterable[Float[Tensor, "_ K"]]) -> "Assignments":
-        """Over all images, batch after batch."""
+        """Compute the statistics over all images, batch by batch."""
         images, entropy = 0, 0.0
         mass = chosen = torch.zeros(())
         for shares in batches:
@@ -62,7 +62,7 @@ class Assignments:
 
 
 def assignments(prototypes: Prototypes, features: Float[Tensor, "M D"]) -> Assignments:
-    """The teacher's assignments of `[CLS]` features, a few at a time."""
+    """Statistics of the teacher's assignments of `[CLS]` features, computed in pieces."""
     pieces = features.split(max(1, _PROBABILITIES_AT_ONCE // len(prototypes.centre)))
     with frozen(prototypes.head):
         return Assignments.over(prototypes.assign_pieces(pieces))
@@ -82,14 +82,14 @@ def common_images(
     )
     if not len(in_first):
         raise UserError(
-            "no image could be read for both of its views; remove the kept features (--cache) "
-            "and check that the files stay as they are"
+            "no image could be read for both views; delete the cached features (--cache) and check "
+            "that the files do not change"
         )
     return first.vectors[torch.from_numpy(in_first)], second.vectors[torch.from_numpy(in_second)]
 
 
 def _rows(features: Features) -> Int64[Tensor, "M"]:
-    """Which images of the source these are."""
+    """The indices of these images in the source."""
     return torch.arange(len(features.vectors)) if features.rows is None else features.rows.long()
 
 
@@ -99,21 +99,21 @@ class Quality(Config):
     image_size: int | None = setting(
         None, "side of the crops in pixels (null: the network's own)", ge=1
     )
-    readout: Embedding = setting(CLS, "what is read of the network for rank and distances")
+    readout: Embedding = setting(CLS, "features to use for rank, alignment and uniformity")
     least_area: float = setting(
         LEAST_AREA,
-        "two random crops of each image, compared for alignment, cover this share of it or more",
+        "minimum share of the image's area in the two random crops for alignment",
         gt=0,
         le=1,
     )
 
     def check(self, model: FrozenModel, data: Shown) -> None:
-        """Whether there are images, and the crops and the blocks are there."""
+        """Check the images, the crop size and the number of blocks."""
         check_images(data.images)
         check_crop(model, self.image_size, self.readout)
 
     def measure(self, model: FrozenModel, data: Shown, extractor: FeatureExtractor) -> Measures:
-        """All that can be said without labels."""
+        """Compute all label-free metrics."""
         size, images = self.image_size or model.image_size, data.images
         views = [
             RandomResizedCrop(size, self.least_area, extractor.seed, view=view) for view in (0, 1)
@@ -131,10 +131,10 @@ class Quality(Config):
         features = measures_of_features(plain, alignment(*both))
         notes = features.notes
         if len(both[0]) < max(len(first.vectors), len(second.vectors)):
-            said = f"Alignment is of the {len(both[0])} images that were read for both views."
+            said = f"Alignment uses the {len(both[0])} images that could be read for both views."
             notes = (*notes, said)
         if model.prototypes is None:
-            said = "The network came without its head, so there are no assignments."
+            said = "The network has no projection head, so there are no assignments."
             return Measures(features.metrics, (*notes, said), features.details)
         cls = plain
         if self.readout != CLS:
@@ -151,11 +151,11 @@ class Quality(Config):
 
 
 def measures_of_features(plain: Float[Tensor, "M D"], aligned: float) -> Measures:
-    """Rank, alignment and uniformity of features, and what must be said of them."""
+    """Rank, alignment and uniformity of features, with notes."""
     images, width = plain.shape
     rank = effective_rank(plain)
     share = "effective rank, share of width"
-    # An untrained network may have the higher rank, so neither direction is better.
+    # An untrained network may have a higher rank, so the rank has no direction.
     metrics = [
         Metric("label_free.rank", rank, "", None, title="effective rank"),
         Metric("label_free.rank_share", 100 * rank / width, "%", None, title=share),
@@ -169,7 +169,7 @@ def measures_of_features(plain: Float[Tensor, "M D"], aligned: float) -> Measure
             Metric("label_free.uniformity", uniformity(plain), "", False, title="uniformity")
         )
     else:
-        notes.append("Uniformity is about pairs of images, and there is only one image.")
+        notes.append("Uniformity needs pairs of images, and there is only one image.")
     paired = min(images, PAIRED_IMAGES)
     details = {"images": images, "width": width, "images paired for uniformity": paired}
     return Measures(tuple(metrics), tuple(notes), details)
@@ -188,12 +188,12 @@ def _of_assignments(found: Assignments, images: int, balanced: bool) -> Measures
     notes = []
     if balanced:
         notes.append(
-            f"Assignments are balanced over all {images} images, as the training balanced each "
-            "batch: a collapse shows in their entropy, not in the prototypes used."
+            f"Assignments are balanced over all {images} images, as each batch was in training: a "
+            "collapse shows in their entropy, not in the prototypes used."
         )
     if images < found.prototypes:
         notes.append(
-            f"Of {found.prototypes} prototypes no more can be chosen than there are images, "
-            f"{images}; the rest count as dead."
+            f"At most {images} of {found.prototypes} prototypes can be used, one for each image; "
+            "the others count as dead."
         )
     return Measures(metrics, tuple(notes), details)

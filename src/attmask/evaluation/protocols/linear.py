@@ -1,6 +1,6 @@
-"""The linear probe: a classifier trained on frozen features of crops that change every epoch.
+"""The linear probe: a classifier trained on frozen features of new random crops in each epoch.
 
-Each batch goes through the network once and teaches one classifier for every learning rate.
+One forward pass of each batch trains one classifier for every learning rate.
 """
 
 import logging
@@ -41,8 +41,8 @@ from attmask.settings import Config, setting
 
 log = logging.getLogger(__name__)
 
-# Counts whenever the same settings give other numbers: what was kept is then stale. The versions
-# of the tasks in catalog.py must be raised with it.
+# Increase it whenever the same settings give other results, so that saved trainings are not used.
+# Also increase the versions of the tasks in catalog.py.
 _VERSION = 2
 
 PAPER = PaperRate(0.003, batch_size=1024)
@@ -50,45 +50,44 @@ PAPER_EPOCHS = 100
 
 
 class Linear(Config):
-    """The paper's linear probe: random resized crops and flips, fresh in every epoch."""
+    """The paper's linear probe: new random resized crops and flips in each epoch."""
 
     epochs: int | None = setting(
         None,
-        "passes over the images (null: 100, more where these make fewer than 1,000 steps of 32)",
+        "number of epochs (null: 100, more if a batch size of 32 makes fewer than 1,000 steps)",
         paper="100",
         ge=1,
     )
     batch_size: int | None = setting(
         None,
-        "images a step, of all processes (null: 1024, less where it would make fewer than 1,000 "
-        "steps)",
+        "images per step over all processes (null: 1024, less if it makes fewer than 1,000 steps)",
         paper="1024",
         ge=1,
     )
     rates: tuple[PositiveFloat, ...] = setting(
         (0.0005, PAPER.for_256, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1),
-        "learning rates for 256 images a step, one classifier each",
+        "learning rates at a batch size of 256; one classifier is trained for each",
         paper="0.00075 (0.003 at batch 1024); the reference 0.005 at 2048, scaled",
         min_length=1,
     )
     readout: Embedding = setting(
-        Embedding(blocks=4), "what is read of the network", paper="[CLS] of the last 4 blocks"
+        Embedding(blocks=4), "features to use", paper="[CLS] of the last 4 blocks"
     )
     scale_min: float = setting(
-        0.08, "least share of the image's area in a training crop", paper="0.08", gt=0, le=1
+        0.08, "minimum share of the image's area in a training crop", paper="0.08", gt=0, le=1
     )
     image_size: int | None = setting(
-        None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
+        None, "side of the crops in pixels (null: the network's own)", paper="224", ge=1
     )
 
     def check(self, model: FrozenModel, data: Split) -> None:
-        """Whether there are images to learn from and the crops consist of whole patches."""
+        """Check the images and the crop size."""
         check_images(data.train, data.test)
         check_crop(model, self.image_size)
         check_readable(data.train, model.data)
 
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
-        """Train on the one part, and test on the other after every epoch."""
+        """Train on the training images and test after every epoch."""
         readout, notes = self.readout.fitting(model.backbone)
         size = self.image_size or model.image_size
         crop = CenterCrop(size)
@@ -148,7 +147,7 @@ class Linear(Config):
         )
 
     def budget(self, images: int) -> Budget:
-        """The batch size and the number of epochs for so many images."""
+        """The batch size and the number of epochs for this number of images."""
         return training_budget(
             images, batch_size=self.batch_size, epochs=self.epochs, usual_epochs=PAPER_EPOCHS
         )
@@ -156,7 +155,7 @@ class Linear(Config):
 
 @dataclass(frozen=True, eq=False)
 class TrainingCrops:
-    """Labelled images, cropped anew in every epoch and put through the frozen network."""
+    """Features of labelled images, with new random crops in each epoch."""
 
     model: FrozenModel
     source: Source
@@ -168,11 +167,11 @@ class TrainingCrops:
 
     def __post_init__(self) -> None:
         if len(self.source) == 0:
-            raise UserError(f"{self.source.root} has no images to learn from; give some")
+            raise UserError(f"{self.source.root} has no training images; give a folder with some")
         check_readable(self.source, self.model.data)
 
     def epoch(self, epoch: int) -> Iterator[LabelledBatch]:
-        """This process's share of every batch; pictures that cannot be read are left out."""
+        """This process's share of every batch; unreadable images are left out."""
         size, seed = self.batch_size, self.extractor.seed
         batches = order(len(self.source), batch_size=size, seed=seed, epoch=epoch)
         shares = [share_of(batch) for batch in batches]
@@ -185,7 +184,7 @@ class TrainingCrops:
         readable = torch.zeros(0, dtype=torch.bool)
         unread: list[int] = []
         for share in shares:
-            # The network takes fewer images at a time than a step does.
+            # A forward pass has fewer images than a training step.
             while len(readable) < len(share):
                 more, good = next(rows)
                 vectors, readable = torch.cat([vectors, more]), torch.cat([readable, good])
@@ -203,7 +202,7 @@ class TrainingCrops:
     def _rows(
         self, epoch: int, indices: list[int]
     ) -> Iterator[tuple[Float[Tensor, "b W"], Bool[Tensor, "b"]]]:
-        # Not the seed itself, by which the crops of pre-training are drawn.
+        # Not the seed itself, which draws the crops of pre-training.
         seed = int(uniform("crops of a linear probe", self.extractor.seed) * 2**53)
         crop = RandomResizedCrop(self.size, self.scale_min, seed, epoch, resampling="bilinear")
         for batch in self.extractor.stream(

@@ -1,6 +1,6 @@
-"""The linear probe on features extracted once: of the centre crop and of the flipped one.
+"""The linear probe on cached features of the centre crop and of its horizontal flip.
 
-The paper's way for Places205. Each epoch draws one of both for every image.
+The paper's protocol for Places205. Each epoch draws one of the two for every image.
 """
 
 from attmask.evaluation.datasets.labelled import Split
@@ -9,7 +9,12 @@ from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.features.store import digest
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.cached import PAPER, CachedProbe, both_ways, train_on_features
+from attmask.evaluation.probes.cached import (
+    PAPER,
+    CachedProbe,
+    plain_and_flipped,
+    train_on_features,
+)
 from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.report import keep_classifier, report
 from attmask.evaluation.probes.training import choose
@@ -17,8 +22,8 @@ from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
 from attmask.settings import setting
 
-# Counts whenever the same settings give other numbers: what was kept is then stale. The versions
-# of the tasks in catalog.py must be raised with it.
+# Increase it whenever the same settings give other results, so that saved trainings are not used.
+# Also increase the versions of the tasks in catalog.py.
 _VERSION = 2
 
 
@@ -27,24 +32,26 @@ class LinearCached(CachedProbe):
 
     readout: Embedding = setting(
         Embedding(blocks=4),
-        "what is read of the network",
-        paper="not said for Places205; linear: [CLS] of the last 4 blocks",
+        "features to use",
+        paper="not stated for Places205; linear: [CLS] of the last 4 blocks",
     )
     image_size: int | None = setting(
-        None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
+        None, "side of the crops in pixels (null: the network's own)", paper="224", ge=1
     )
 
     def check(self, model: FrozenModel, data: Split) -> None:
-        """Whether there are images to learn from and the crops consist of whole patches."""
+        """Check the images and the crop size."""
         check_images(data.train, data.test)
         check_crop(model, self.image_size)
 
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
-        """Train on the one part, and test on the other after every epoch."""
+        """Train on the training images and test after every epoch."""
         readout, notes = self.readout.fitting(model.backbone)
         size = self.image_size or model.image_size
         crop = CenterCrop(size)
-        plain, flipped = both_ways(model, data.train, extractor, crop, readout, flips=self.flips)
+        plain, flipped = plain_and_flipped(
+            model, data.train, extractor, crop, readout, flips=self.flips
+        )
         test = extractor.features(model, data.test, crop, readout, "test images")
         budget = self.budget(len(plain.vectors))
         key = {

@@ -1,4 +1,4 @@
-"""The task `objects`: how much of the object attention falls on, and each mask would hide."""
+"""Attention on annotated objects, and the share of the object that each masking strategy hides."""
 
 from attmask import distributed
 from attmask.evaluation.datasets.pictures import Shown
@@ -22,7 +22,7 @@ from attmask.settings import Config, setting
 
 
 class ObjectAttention(Config):
-    """The share of the attention that falls on objects, and what masks by it hide of them."""
+    """The share of the attention on objects, and of the objects that each strategy hides."""
 
     ratio: float = setting(
         0.3, "share of the patches that each masking strategy hides", paper="0.1 to 0.5", gt=0, lt=1
@@ -32,7 +32,7 @@ class ObjectAttention(Config):
     )
 
     def check(self, model: FrozenModel, data: Shown) -> None:
-        """Whether there are images, and the crops consist of whole patches."""
+        """Check the images and the crop size."""
         check_images(data.images)
         check_crop(model, self.image_size)
 
@@ -62,12 +62,12 @@ class ObjectAttention(Config):
 
     def _notes(self, found: ObjectReport, data: Shown) -> list[str]:
         notes = [
-            f"every strategy was asked to hide {self.ratio:.0%} of the patches; hint and block "
-            "hide fewer"
+            f"the mask ratio is {self.ratio:.0%} for every strategy; hint and block hide fewer "
+            "patches"
         ]
         if left_out := len(data.images) - found.images:
             notes.append(
-                f"{left_out} of {len(data.images)} images were left out: their crop shows no "
-                "object, or they cannot be read"
+                f"{left_out} of {len(data.images)} images were left out because their crop shows "
+                "no object or they cannot be read"
             )
         return notes

@@ -1,7 +1,6 @@
-"""The masked-ImageNet test: what a network still knows when the best of a picture is black.
+"""Accuracy with the most attended patches black (the masked-ImageNet test).
 
-A fixed reference network says which patches matter most, so that all networks are shown the very
-same pictures.
+The attention of a fixed reference network selects the patches, so all networks get the same images.
 """
 
 import hashlib
@@ -43,54 +42,54 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Occlusion(Fitting):
-    """A linear classifier on pictures whose most attended patches are black."""
+    """The accuracy of a linear classifier on images whose most attended patches are black."""
 
     ratios: tuple[Fraction, ...] = setting(
         (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7),
-        "shares of the patches that are blacked out, rising",
+        "shares of the patches that are black, in ascending order",
         paper="0 to 0.7",
         min_length=1,
     )
     reference: str = setting(
         "vit_base_patch16_224.dino",
-        "whose attention decides: a run, RUN@untrained, a file of weights, or a name of timm",
+        "network whose attention selects the patches: a run, a weights file or a timm model",
         paper="DINO ViT-B/16",
     )
     classifier: Path | None = setting(
         None,
-        "file that the task linear wrote (null: fitted on features of whole training images)",
+        "classifier file written by the task linear (null: fit one on the training images)",
         paper="the linear probe",
     )
     image_size: int | None = setting(
-        None, "side of a crop in pixels (null: the network's)", paper="224", ge=1
+        None, "side of the crops in pixels (null: the network's own)", paper="224", ge=1
     )
 
     @field_validator("ratios")
     @classmethod
     def _rising(cls, ratios: tuple[float, ...]) -> tuple[float, ...]:
         if any(before >= after for before, after in pairwise(ratios)):
-            raise ValueError(f"ratios {ratios} must rise, each given once")
+            raise ValueError(f"ratios {ratios} must be in ascending order, without duplicates")
         return ratios
 
     def check(self, model: FrozenModel, data: Split) -> None:
-        """Whether the reference network and the classifier can be loaded and know the classes."""
+        """Check that the reference and the classifier can be loaded and fit the classes."""
         check_images(data.train, data.test)
         load_model(self.reference, last_block=True)
         given = self._given(model)
         check_crop(model, self.image_size if given is None else given.image_size)
         if given is not None:
-            class_places(given, data.test)
+            class_indices(given, data.test)
 
     def shown_size(self, model: FrozenModel) -> int | None:
-        """That of the classifier where one was given."""
+        """The crop size of the classifier if one is given, else that of the settings."""
         given = self._given(model)
         return self.image_size or model.image_size if given is None else given.image_size
 
     def measure(self, model: FrozenModel, data: Split, extractor: FeatureExtractor) -> Measures:
-        """Accuracy on the test images for each share of black patches."""
+        """The accuracy on the test images for each share of black patches."""
         reference = load_model(self.reference, last_block=True)
         classifier, notes = self._classifier(model, data, extractor)
-        place = class_places(classifier, data.test)
+        index_of = class_indices(classifier, data.test)
         test, ranks = ranked_by(reference, data.test, classifier.image_size, extractor)
         found: dict[float, Accuracy] = {}
         for ratio in self.ratios:
@@ -99,7 +98,9 @@ class Occlusion(Fitting):
                 model, test, crop, classifier.readout, f"images, {ratio:.0%} black"
             )
             assert features.labels is not None
-            found[ratio] = accuracy(classifier, Features(features.vectors, place[features.labels]))
+            found[ratio] = accuracy(
+                classifier, Features(features.vectors, index_of[features.labels])
+            )
         first = {ratio: each.top1 for ratio, each in found.items()}
         details = {
             "ratios": list(first),
@@ -122,7 +123,7 @@ class Occlusion(Fitting):
         )
 
     def draw(self, cards: Sequence[Card], file: Path) -> None:
-        """The curves of several networks in one picture."""
+        """Plot the curves of several networks."""
         _, notes = drawn({card.checkpoint: _curve(card) for card in cards}, file)
         if notes:
             raise UserError(notes[0])
@@ -130,7 +131,7 @@ class Occlusion(Fitting):
     def _classifier(
         self, model: FrozenModel, data: Split, extractor: FeatureExtractor
     ) -> tuple[LinearClassifier, tuple[str, ...]]:
-        """The one that was given, or one fitted on whole images, and what must be said of it."""
+        """The given classifier, or one fitted on unoccluded images, with notes."""
         given = self._given(model)
         if given is not None:
             return given, ()
@@ -144,16 +145,19 @@ class Occlusion(Fitting):
             settings=self.fitting(),
         )
         told = (
-            "the classifier was fitted on cached features of whole training images, "
+            "the classifier was fitted on cached features of unoccluded training images, "
             f"{self.fitting().budget(len(data.train))}"
         )
         missing = data.missing_in_train()
         if missing:
-            told = f"{told}; it never saw {len(missing)} tested classes, the first is {missing[0]}"
+            told = (
+                f"{told}; tested classes without a training image: {len(missing)}, "
+                f"the first is {missing[0]}"
+            )
         return fitted, (told, *notes)
 
     def _given(self, model: FrozenModel) -> LinearClassifier | None:
-        """The classifier of the file, if one was named."""
+        """The classifier of the given file, if any."""
         if self.classifier is None:
             return None
         return LinearClassifier.load(
@@ -164,26 +168,26 @@ class Occlusion(Fitting):
 def ranked_by(
     reference: FrozenModel, source: Source, image_size: int, extractor: FeatureExtractor
 ) -> tuple[Source, UInt16[np.ndarray, "M N"]]:
-    """The images that the reference can read, and the order of their patches by its attention."""
+    """The readable images, and the ranks of their patches by the attention of the reference."""
     attention = extractor.features(
         reference,
         source,
         CenterCrop(image_size),
         AttentionMaps(fit=True),
-        "images by the reference",
+        "images with the reference network",
     )
     read = source if attention.rows is None else source.subset(attention.rows.numpy())
     return read, attention_ranks(attention.values.flatten(1))
 
 
 def black_at(ratio: float, ranks: UInt16[np.ndarray, "M N"], size: int, reference: str) -> Crop:
-    """What is shown at a ratio: plain crops, whose features other tasks share, if none is black."""
+    """The crop at a ratio; a plain centre crop, shared with other tasks, if no patch is black."""
     occluded = Occluded(size, ratio, ranks, reference)
     return occluded if occluded.hidden else CenterCrop(size)
 
 
-def class_places(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C"]:
-    """The number that each class of a source has for the classifier, by its name."""
+def class_indices(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C"]:
+    """The index that the classifier has for each class of a source, by name."""
     assert source.labels is not None
     numbers = {name: number for number, name in enumerate(classifier.classes)}
     asked = [source.classes[number] for number in np.unique(source.labels)]
@@ -197,7 +201,7 @@ def class_places(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C
 
 
 def _metrics(top1: Mapping[float, float]) -> tuple[Metric, ...]:
-    """The mean over all ratios, then top-1 at each."""
+    """The mean over all ratios, then top-1 at each ratio."""
     mean = fmean(top1.values())
     return (
         Metric("occlusion.top1", mean, "%", True, title="top-1 accuracy, mean over ratios"),
@@ -219,7 +223,7 @@ def _curve(card: Card) -> Curve:
 
 
 def drawn(curves: Mapping[str, Curve], file: Path) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Accuracy against ratio of one or several networks as a file, or a note why there is none."""
+    """Plot accuracy against ratio of one or several networks; a note if that fails."""
     whose = f" of {next(iter(curves))}" if len(curves) == 1 else ""
     if distributed.is_main():
         try:
@@ -230,6 +234,6 @@ def drawn(curves: Mapping[str, Curve], file: Path) -> tuple[tuple[Path, ...], tu
                 across="share of black patches",
                 up=f"top-1{whose}, per cent",
             )
-        except UserError as fault:  # the numbers are worth more than their picture
+        except UserError as fault:  # the results are kept without a plot
             return (), (f"no plot was drawn: {fault}",)
     return (file,), ()

@@ -1,4 +1,4 @@
-"""Recall@k: is an image of the same class among the k nearest?"""
+"""Recall@k: whether one of the k nearest images has the same class."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 _ROWS_AT_ONCE = 65_536
-_ALONE = "one image has no other to be compared with; give at least two"
+_ALONE = "recall compares each image with others, but there is only one; give at least two"
 
 
 class Recall(Config):
@@ -31,17 +31,17 @@ class Recall(Config):
 
     ks: tuple[Annotated[int, Field(ge=1)], ...] = setting(
         (1, 2, 4, 8),
-        "numbers of neighbours to look at, the headline first",
+        "numbers of neighbours; the first is the main result",
         paper="1, 2, 4; SOP 1, 10, 100; In-Shop 1, 10, 20",
         min_length=1,
     )
     image_size: int | None = setting(
         None, "side of the centre crop in pixels (null: the network's own)", paper="224", ge=1
     )
-    readout: Embedding = setting(CLS, "what is read of the network", paper="[CLS], 1 block")
+    readout: Embedding = setting(CLS, "features to use", paper="[CLS], 1 block")
 
     def check(self, model: FrozenModel, data: Gallery) -> None:
-        """Whether there are others to compare with, and the crops and the blocks are there."""
+        """Check that there are enough images, the crop size and the number of blocks."""
         check_images(data.queries, *([] if data.gallery is None else [data.gallery]))
         if data.gallery is None and len(data.queries) < 2:
             raise UserError(_ALONE)
@@ -72,11 +72,11 @@ class Recall(Config):
 
 @dataclass(frozen=True)
 class RecallResult:
-    """Means over all queries, as shares of one.
+    """Means over all queries, from 0 to 1.
 
-    R is the number of images in the gallery of a query's class. R-precision is the share of them
-    among the R nearest; MAP@R also asks for them to come first (Musgrave et al. 2020, A Metric
-    Learning Reality Check).
+    R is the number of gallery images of a query's class. R-precision is their share among the R
+    nearest; MAP@R also takes their order into account (Musgrave et al. 2020, A Metric Learning
+    Reality Check).
     """
 
     recall: Mapping[int, float]
@@ -84,7 +84,7 @@ class RecallResult:
     map_at_r: float
     queries: int
     alone: int
-    """Queries whose class has no image in the gallery: they can only be missed."""
+    """Queries whose class has no image in the gallery; they count as missed."""
     others: int
     """The number of images that each query is compared with."""
 
@@ -96,9 +96,9 @@ def look_up(
     *,
     device: torch.device | None = None,
 ) -> RecallResult:
-    """Look every query up in a gallery, or among all the other queries where that is None.
+    """Search every query in the gallery, or among all other queries if that is None.
 
-    Of equally similar images the earlier one comes first.
+    Ties in similarity go to the earlier image.
     """
     bank = queries if gallery is None else gallery
     asked, known = _checked(queries, "queries"), _checked(bank, "gallery")
@@ -134,18 +134,18 @@ def look_up(
 def _up_to_r(
     right: Bool[Tensor, "q k"], relevant: Int64[Tensor, "q"]
 ) -> tuple[Float64[Tensor, "q"], Float64[Tensor, "q"]]:
-    """R-precision and average precision of each query, both up to place R; 0 where R is 0."""
+    """R-precision and average precision of each query, both up to rank R; 0 where R is 0."""
     deepest = max(1, int(relevant.max()))
-    place = torch.arange(1, min(deepest, right.shape[1]) + 1)
-    kept = right[:, : len(place)] & (place <= relevant[:, None])
+    rank = torch.arange(1, min(deepest, right.shape[1]) + 1)
+    kept = right[:, : len(rank)] & (rank <= relevant[:, None])
     wanted = relevant.clamp_min(1).double()
-    precision = kept.cumsum(dim=1) / place.double()
+    precision = kept.cumsum(dim=1) / rank.double()
     return kept.sum(dim=1) / wanted, (precision * kept).sum(dim=1) / wanted
 
 
 def _checked(features: Features, name: str) -> Int64[Tensor, "M"]:
     if features.labels is None or not len(features.labels):
-        raise UserError(f"the {name} have no labels; put the images in one folder a class")
+        raise UserError(f"the {name} have no labels; use one folder per class")
     if not all(bool(rows.isfinite().all()) for rows in features.vectors.split(_ROWS_AT_ONCE)):
         raise UserError(f"the {name} have features that are not finite; the run diverged")
     return features.labels
@@ -160,5 +160,5 @@ def _notes(found: RecallResult, ks: Sequence[int]) -> list[str]:
         )
     if too_many := [k for k in ks if k > found.others]:
         named = ", ".join(map(str, too_many))
-        notes.append(f"k = {named}: only {found.others} images to look at; all of them are")
+        notes.append(f"k = {named} is more than the {found.others} other images; all are used")
     return notes

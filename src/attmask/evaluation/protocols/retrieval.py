@@ -1,4 +1,4 @@
-"""Retrieval of landmarks: the database ranked for each query, judged at three difficulties."""
+"""Landmark retrieval: a ranking of the database for each query, at three difficulties."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,40 +32,42 @@ from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 MULTI_SCALE = (1.0, 2**-0.5, 0.5)
-"""The scales of DINO and iBOT, from which the mean is taken."""
+"""The scales of DINO and iBOT, over which features are averaged."""
 
 
 class Retrieval(Config):
-    """Landmark retrieval by cosine; the defaults are DINO's for networks trained on ImageNet."""
+    """Landmark retrieval by cosine similarity, with DINO's defaults for ImageNet networks."""
 
     image_size: int = setting(
         224,
-        "longer side of a picture in pixels; smaller ones stay, what fills no patch is cut off",
+        "longer side of an image in pixels; smaller images are not enlarged",
         paper="DINO 224, iBOT 512",
         ge=1,
     )
     scales: tuple[Annotated[float, Field(gt=0, le=4)], ...] = setting(
         (1.0,),
-        "scales of each picture, whose vectors are averaged",
+        "scales of each image over which features are averaged",
         paper="DINO 1; iBOT 1, 0.707, 0.5",
         min_length=1,
     )
     equal_scales: bool = setting(
         False,
-        "whether vectors are made of length one before their mean over scales",
+        "L2-normalise the features of each scale before averaging",
         paper="false",
     )
     queries: Literal["whole", "box"] = setting(
-        "whole", "show the whole query or the box of the landmark", paper="whole"
+        "whole", "use the whole query image or the box of the landmark", paper="whole"
     )
     whitening: Literal["database"] | Path | None = setting(
-        None, "learn PCA whitening on the database or on these images (null: off)", paper="null"
+        None, "learn PCA whitening on the database or on a folder (null: off)", paper="null"
     )
-    whitening_width: int | None = setting(None, "directions that whitening keeps (null: all)", ge=1)
-    readout: Embedding = setting(CLS, "what is read of the network", paper="[CLS], 1 block")
+    whitening_width: int | None = setting(
+        None, "number of directions kept by whitening (null: all)", ge=1
+    )
+    readout: Embedding = setting(CLS, "features to use", paper="[CLS], 1 block")
 
     def check(self, model: FrozenModel, data: LandmarkSet) -> None:
-        """Whether the blocks and the images for whitening are there."""
+        """Check the number of blocks and the images for whitening."""
         self.readout.width(model.backbone)
         if isinstance(self.whitening, Path):
             check_images(open_images(self.whitening).train)
@@ -92,7 +94,7 @@ class Retrieval(Config):
             )
             kept, width = queries.vectors.shape[1], self.readout.width(model.backbone)
             if kept < min(width, self.whitening_width or width):
-                notes.append(f"whitening found variance along {kept} of {width} directions")
+                notes.append(f"whitening kept {kept} of {width} directions, which have variance")
         answers = _judged(data, database, queries)
         averages = {difficulty: average(answers[difficulty]) for difficulty in DIFFICULTIES}
         return Measures(
@@ -103,7 +105,7 @@ class Retrieval(Config):
 
 
 def rank(database: Float[Tensor, "M D"], queries: Float[Tensor, "Q D"]) -> Int64[np.ndarray, "Q M"]:
-    """The rows of the database for each query, the most similar first; of equals the earlier."""
+    """The database rows for each query, most similar first; ties go to the earlier row."""
     similarity = functional.normalize(queries, dim=1) @ functional.normalize(database, dim=1).T
     return similarity.argsort(dim=1, descending=True, stable=True).numpy()
 
@@ -111,8 +113,8 @@ def rank(database: Float[Tensor, "M D"], queries: Float[Tensor, "Q D"]) -> Int64
 def _judged(
     data: LandmarkSet, database: Features, queries: Features
 ) -> dict[Difficulty, list[Answer | None]]:
-    """What became of each readable query."""
-    # Labels are numbers of images: unreadable ones have no vector, so rows are no numbers.
+    """The results of each readable query."""
+    # Labels are image indices; rows are not, because unreadable images have no row.
     numbers, asked = _labels(database).numpy(), _labels(queries).tolist()
     rankings = [numbers[rows] for rows in rank(database.vectors, queries.vectors)]
     return {
@@ -129,11 +131,11 @@ def _judged(
 
 
 def _metrics(averages: dict[Difficulty, Average | None]) -> tuple[Metric, ...]:
-    """Per cents, the precision averaged over recall first."""
+    """mAP and mP@k at each difficulty, in per cent."""
     if averages["medium"] is None:
         raise UserError(
-            "no query has a right answer in the database, easy or hard; give the official ground "
-            "truth, or check that the pictures can be read"
+            "no query has an easy or hard image in the database; use the official ground truth, or "
+            "check that the images can be read"
         )
     given = {name: found for name, found in averages.items() if found is not None}
     return (
@@ -160,7 +162,7 @@ def _metrics(averages: dict[Difficulty, Average | None]) -> tuple[Metric, ...]:
 def _unread(data: LandmarkSet, database: Features, queries: Features) -> list[str]:
     notes = []
     if missing := len(data.database) - len(database.vectors):
-        notes.append(f"{missing} unreadable database images count as never found")
+        notes.append(f"{missing} unreadable database images count as not retrieved")
     if missing := len(data.queries) - len(queries.vectors):
         notes.append(f"{missing} unreadable queries are left out")
     return notes
@@ -170,11 +172,12 @@ def _without_answer(averages: dict[Difficulty, Average | None], queries: int) ->
     notes = []
     for difficulty, found in averages.items():
         if found is None:
-            notes.append(f"no query has a right answer that is {difficulty}")
+            notes.append(f"no query has a right image at difficulty {difficulty}")
         elif found.queries < queries:
             left = queries - found.queries
             notes.append(
-                f"{left} of {queries} queries have no {difficulty} answer and are left out"
+                f"{left} of {queries} queries have no right image at difficulty {difficulty} and "
+                "are left out"
             )
     return notes
 
@@ -182,7 +185,7 @@ def _without_answer(averages: dict[Difficulty, Average | None], queries: int) ->
 def _by_query(
     data: LandmarkSet, queries: Features, answers: dict[Difficulty, list[Answer | None]]
 ) -> dict[str, Any]:
-    """Per cents by the name of the query and the difficulty."""
+    """Average precision in per cent, by difficulty and name of the query."""
     names = [data.queries.name(number) for number in _labels(queries).tolist()]
     return {
         difficulty: {

@@ -1,1 +1,1 @@
-"""Results for people: cards, tables, plots, progress."""
+"""Reports of results: cards, tables, plots and progress."""

@@ -1,4 +1,4 @@
-"""The protocol card: one number is worth nothing without how it came about."""
+"""The card of a result: its metrics and everything needed to reproduce them."""
 
 import importlib.metadata
 import json
@@ -14,19 +14,19 @@ from attmask.evaluation.reporting.old_card import metrics_of_numbers
 from attmask.metric import Metric, check_unique, values_by_key
 
 CARD_VERSION = 2
-"""How a card is written; 2: metrics with units and directions in place of numbers by name."""
+"""The version of the file format; 2 has metrics with units and directions."""
 _SOFTWARE = ("attmask", "torch", "torchvision", "timm", "numpy", "pillow", "scikit-learn")
 
 
 @dataclass(frozen=True)
 class Card:
-    """A measurement, and all that is needed to make it again."""
+    """The metrics of a task on a checkpoint, and everything needed to reproduce them."""
 
     checkpoint: str
     task: str
     version: int
     metrics: Sequence[Metric]
-    """The headline first."""
+    """The most important first."""
     notes: Sequence[str]
     details: Mapping[str, Any]
     files: Sequence[str]
@@ -44,24 +44,24 @@ class Card:
     began: str
     seconds: float
     network: Mapping[str, Any] = field(default_factory=dict)
-    """What was measured: training step and epoch, image size, patch, heads, positions, mean and
-    std; empty in cards from before it was written."""
+    """The network and its input: training step and epoch, image size, patch size, heads,
+    positions, mean and std; empty in old cards."""
 
     def __post_init__(self) -> None:
         check_unique(self.metrics)
 
     @property
     def values(self) -> dict[str, float]:
-        """The numbers by the keys of their metrics."""
+        """The values by the keys of the metrics."""
         return values_by_key(self.metrics)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The card as JSON."""
         return {"card": CARD_VERSION, **asdict(self)}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Card":
-        """From JSON, also of earlier versions; KeyError or TypeError where it is no card."""
+        """A card from JSON of any version; KeyError or TypeError if it is not a card."""
         known = {name: document[name] for name in _names(cls) if name in document}
         if "numbers" in document:
             known["metrics"] = metrics_of_numbers(document)
@@ -75,7 +75,7 @@ def _names(kind: type[Card]) -> list[str]:
 
 
 def software() -> dict[str, str]:
-    """The versions of what a number may depend on."""
+    """The versions of packages that results may depend on."""
     found = {"python": platform.python_version()}
     for name in _SOFTWARE:
         try:
@@ -86,13 +86,13 @@ def software() -> dict[str, str]:
 
 
 def write_cards(cards: Sequence[Card], file: Path) -> None:
-    """All cards as one JSON document."""
+    """Write all cards as one JSON document."""
     document = json.dumps([card.to_dict() for card in cards], indent=2) + "\n"
     write_text(file, document)
 
 
 def read_cards(file: Path) -> list[Card]:
-    """The cards of a JSON document that this version or an earlier one wrote."""
+    """Read the cards of a JSON document written by this or an earlier version."""
     try:
         documents = json.loads(file.read_text(encoding="utf-8"))
         newest = max((document.get("card", 1) for document in documents), default=1)
@@ -102,17 +102,17 @@ def read_cards(file: Path) -> list[Card]:
         raise UserError(f"cannot read {file}: {fault.strerror or fault}; check the path") from fault
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         raise UserError(
-            f"{file} holds no cards of attmask; give a .json file that attmask evaluate wrote, or "
+            f"{file} has no cards of attmask; give a .json file written by attmask evaluate, or "
             "evaluate again"
         ) from fault
     raise UserError(
-        f"{file} has cards of version {newest}, and this attmask reads up to {CARD_VERSION}; "
-        "install a newer attmask"
+        f"{file} has cards of version {newest}, but this attmask reads versions up to "
+        f"{CARD_VERSION}; install a newer attmask"
     )
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     try:
         atomic.write(file, text)
     except OSError as fault:

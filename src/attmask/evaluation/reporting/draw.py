@@ -1,4 +1,4 @@
-"""Pictures of several cards, by the tasks that can draw."""
+"""Plots of several cards, by the tasks that have a plot."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,29 +10,29 @@ from attmask.evaluation.task import Drawing, Task
 
 
 def tasks_that_draw(tasks: Sequence[Task[Any]]) -> list[str]:
-    """The names of those whose protocol has a picture of its cards."""
+    """The names of the tasks whose protocol can plot its cards."""
     return [task.name for task in tasks if isinstance(task.protocol, Drawing)]
 
 
 def check_drawable(tasks: Sequence[Task[Any]], known: Sequence[Task[Any]], file: Path) -> None:
-    """Refuse a picture that no task draws, and name tasks that would draw one."""
+    """Raise an error if no task has a plot; it names tasks that have one."""
     if not tasks_that_draw(tasks):
         raise UserError(
-            f"{file}: no picture is drawn by {', '.join(task.name for task in tasks)}; use .json, "
+            f"{file}: {', '.join(task.name for task in tasks)} cannot be plotted; use .json, "
             f".md, .csv or .tex, or add the task {' or '.join(tasks_that_draw(known))}"
         )
 
 
 def draw_cards(tasks: Sequence[Task[Any]], cards: Sequence[Card], file: Path) -> list[Path]:
-    """Each task's picture of its cards: in the file, or beside it where several tasks draw."""
+    """Plot the cards of each task to the file, or to files named after it for several tasks."""
     drawing = [task for task in tasks if isinstance(task.protocol, Drawing)]
     written = []
     for task in drawing:
         own = [card for card in cards if card.task == task.name]
-        if not own:  # it failed for every network
+        if not own:  # the task failed for every network
             continue
-        place = file if len(drawing) == 1 else file.with_stem(f"{file.stem}-{task.name}")
+        path = file if len(drawing) == 1 else file.with_stem(f"{file.stem}-{task.name}")
         assert isinstance(task.protocol, Drawing)
-        task.protocol.draw(own, place)
-        written.append(place)
+        task.protocol.draw(own, path)
+        written.append(path)
     return written

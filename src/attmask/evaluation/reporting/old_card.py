@@ -1,4 +1,4 @@
-"""Cards of version 1, which had numbers by free names, as cards of today."""
+"""Conversion of version 1 cards, which had numbers by free names."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from attmask.metric import Metric
 
 @dataclass(frozen=True)
 class _Name:
-    """How a number was called, as a pattern, and what it is today."""
+    """The pattern of an old name, and its metric today."""
 
     pattern: str
     key: str
@@ -102,11 +102,11 @@ _NAMES: Mapping[str, list[_Name]] = {
         _Name("dead prototypes, per cent", "label_free.dead", "dead prototypes", "%", False),
     ],
 }
-"""By the kind of the protocol."""
+"""Old names by the class of the protocol."""
 
 
 def metrics_of_numbers(card: Mapping[str, Any]) -> list[Metric]:
-    """The metrics of a card of version 1; unit and direction of unknown numbers stay open."""
+    """The metrics of a version 1 card; unknown numbers have no unit and no direction."""
     numbers, kind = card["numbers"], card["protocol"].get("kind", "")
     ks, name_of_task = card["details"].get("k", {}), card["task"]
     found = []
@@ -127,6 +127,6 @@ def metrics_of_numbers(card: Mapping[str, Any]) -> list[Metric]:
 
 
 def _identifier(name: str) -> str:
-    """A name as one word of a key."""
+    """A name as an identifier."""
     word = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     return word if word[:1].isalpha() else f"n{word}"

@@ -1,4 +1,4 @@
-"""Curves for people: one line for each network, named where it ends."""
+"""Line plots: one curve per network, labelled at its end."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,11 +15,11 @@ Curve = Sequence[tuple[float, float]]
 """Points (x, y) from left to right."""
 
 _PAPER, _INK, _FAINT = "#fafaf8", "#28282c", "#dededa"
-# Told apart also by the colour-blind; the first is the rose of our attention maps.
+# Colour-blind safe; the first is the rose of the attention maps.
 _COLOURS = ("#d3275b", "#0072b2", "#e69f00", "#009e73", "#331552", "#56b4e9", "#d55e00", "#cc79a7")
 _INCHES = (7.2, 4.5)
 _DOTS_PER_INCH = 200
-_APART = 0.052  # least distance of two names, as a share of the height
+_APART = 0.052  # minimum distance of two labels, as a share of the height
 
 
 def draw_curves(
@@ -30,15 +30,15 @@ def draw_curves(
     across: str,
     up: str,
 ) -> Path:
-    """Write a PNG of named curves, beside it first and then renamed."""
+    """Write a PNG of named curves atomically."""
     try:
         from matplotlib.figure import Figure
     except ImportError as fault:
         raise UserError(
-            "plots need matplotlib, which comes with attmask; run: pip install matplotlib"
+            "plots need matplotlib, which is missing; run: pip install matplotlib"
         ) from fault
     if not curves or not all(curves.values()):
-        raise ValueError("a plot without points was asked for")
+        raise ValueError("there are no points to plot")
     figure = Figure(figsize=_INCHES, facecolor=_PAPER)
     axes = figure.add_axes((0.085, 0.13, 0.66 if len(curves) > 1 else 0.88, 0.72))
     _frame(axes, curves)
@@ -69,13 +69,13 @@ def draw_curves(
 
 
 def _frame(axes: "Axes", curves: Mapping[str, Curve]) -> None:
-    """From zero to a little above the highest point, with faint lines across."""
+    """Set the axes from zero to slightly above the highest point, with horizontal grid lines."""
     highest = max(y for points in curves.values() for _, y in points)
-    places = sorted({x for points in curves.values() for x, _ in points})
-    room = 0.03 * max(places[-1] - places[0], 1e-9)
-    axes.set_xlim(places[0] - room, places[-1] + room)
+    ticks = sorted({x for points in curves.values() for x, _ in points})
+    room = 0.03 * max(ticks[-1] - ticks[0], 1e-9)
+    axes.set_xlim(ticks[0] - room, ticks[-1] + room)
     axes.set_ylim(0, 1.12 * highest or 1.0)
-    axes.set_xticks(places if len(places) <= 12 else places[:: -(-len(places) // 12)])
+    axes.set_xticks(ticks if len(ticks) <= 12 else ticks[:: -(-len(ticks) // 12)])
     axes.set_facecolor(_PAPER)
     axes.grid(axis="y", color=_FAINT, linewidth=0.9, zorder=0)
     axes.tick_params(length=0, labelcolor=_INK, labelsize=9.5, pad=6)
@@ -98,7 +98,7 @@ def _number_points(axes: "Axes", points: Curve) -> None:
 
 
 def _name_ends(axes: "Axes", curves: Mapping[str, Curve]) -> None:
-    """Each name beside the end of its curve."""
+    """Label each curve at its end."""
     _, top = axes.get_ylim()
     ends = sorted((points[-1][1] / top, number) for number, points in enumerate(curves.values()))
     names = list(curves)
@@ -117,8 +117,8 @@ def _name_ends(axes: "Axes", curves: Mapping[str, Curve]) -> None:
 
 
 def moved_apart(heights: Sequence[float], apart: float = _APART) -> list[float]:
-    """Rising heights, moved as little as can be so that none is nearer than `apart` to the next."""
-    # Less i times the distance they need only not fall: neighbours that do share their mean.
+    """Move ascending heights as little as possible so that neighbours are at least `apart`."""
+    # Without i * apart, the heights must only not decrease: isotonic regression by pooling.
     groups: list[list[float]] = []
     for i, height in enumerate(heights):
         groups.append([height - i * apart])

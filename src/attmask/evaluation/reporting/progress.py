@@ -1,4 +1,4 @@
-"""How far a long evaluation is: a bar on a terminal, a line now and then in a pipe."""
+"""Progress of a long evaluation: a bar on a terminal, occasional log lines otherwise."""
 
 import logging
 import time
@@ -15,7 +15,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 
 @contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Count up to `total` by calling what is yielded; only the main process shows it."""
+    """Yield a function that counts up to `total`; only the main process shows progress."""
     if not distributed.is_main():
         yield lambda _: None
     elif screen().has_bars:

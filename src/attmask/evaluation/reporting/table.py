@@ -1,4 +1,4 @@
-"""Cards side by side: one row a metric, one column a checkpoint; as text, Markdown, CSV, LaTeX."""
+"""Comparison tables of cards, one row per metric: text, Markdown, CSV, LaTeX."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ _BEST = "*"
 
 @dataclass(frozen=True)
 class Row:
-    """One metric of one task, for each checkpoint that has it."""
+    """One metric of one task for each checkpoint, None where it is missing."""
 
     task: str
     key: str
@@ -30,20 +30,20 @@ class Row:
 
     @property
     def names(self) -> list[str]:
-        """The cells before the numbers."""
+        """The cells before the values."""
         return [self.task, self.title, self.key, self.unit]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of metrics under the names of checkpoints."""
+    """Rows of metrics, one column per checkpoint."""
 
     checkpoints: Sequence[str]
     rows: Sequence[Row]
 
 
 def compare(cards: Sequence[Card]) -> Comparison:
-    """One row for each metric of each task, one column for each checkpoint."""
+    """Arrange cards in one row per metric of a task and one column per checkpoint."""
     checkpoints = list(dict.fromkeys(card.checkpoint for card in cards))
     found = {(c.task, m.key, c.checkpoint): m for c in cards for m in c.metrics}
     rows = dict.fromkeys((task, key) for task, key, _ in found)
@@ -54,7 +54,7 @@ def compare(cards: Sequence[Card]) -> Comparison:
 
 
 def _row(task: str, key: str, metrics: Sequence[Metric | None]) -> Row:
-    """Titles that differ, as those of other k do, are all named."""
+    """A row; titles that differ, for example in k, are joined."""
     known = [metric for metric in metrics if metric is not None]
     title = " / ".join(dict.fromkeys(metric.title for metric in known))
     unit = " / ".join(dict.fromkeys(metric.unit for metric in known if metric.unit))
@@ -83,13 +83,13 @@ def _cell(metric: Metric | None) -> str:
 
 
 def _lines(table: Comparison) -> list[list[str]]:
-    """All cells as text, the titles of the columns first."""
+    """All cells as text, starting with the header."""
     rows = [[*row.names, *map(_cell, row.metrics)] for row in table.rows]
     return [[*_NAMES, *table.checkpoints], *rows]
 
 
 def as_markdown(table: Comparison) -> str:
-    """A table of GitHub's kind."""
+    """The table as GitHub Markdown."""
     titles, *rows = _lines(table)
     rule = ["---"] * len(_NAMES) + ["---:"] * len(table.checkpoints)
     return "".join(
@@ -99,28 +99,28 @@ def as_markdown(table: Comparison) -> str:
 
 
 def as_csv(table: Comparison) -> str:
-    """For a spreadsheet; spreads have columns of their own, so that every cell is a number."""
+    """The table as CSV; spreads have their own columns, so every cell is a number."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    places = [
-        place
-        for place, _ in enumerate(table.checkpoints)
-        if any(m is not None and m.spread is not None for m in _column(table, place))
+    columns = [
+        column
+        for column, _ in enumerate(table.checkpoints)
+        if any(m is not None and m.spread is not None for m in _column(table, column))
     ]
-    spreads = [f"{table.checkpoints[place]} spread" for place in places]
+    spreads = [f"{table.checkpoints[column]} spread" for column in columns]
     writer.writerow([*_NAMES, *table.checkpoints, *spreads])
     for row in table.rows:
-        own = [_spread(row.metrics[place]) for place in places]
+        own = [_spread(row.metrics[column]) for column in columns]
         writer.writerow([*row.names, *map(_value, row.metrics), *own])
     return text.getvalue()
 
 
-def _column(table: Comparison, place: int) -> list[Metric | None]:
-    return [row.metrics[place] for row in table.rows]
+def _column(table: Comparison, column: int) -> list[Metric | None]:
+    return [row.metrics[column] for row in table.rows]
 
 
 def as_latex(table: Comparison) -> str:
-    """A tabular with booktabs' rules."""
+    """The table as a LaTeX tabular with booktabs rules."""
     special = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     special |= {c: f"\\{c}" for c in "&%$#_{}"} | {"±": r"$\pm$"}
 
@@ -141,7 +141,7 @@ def as_latex(table: Comparison) -> str:
 
 
 def _network_line(network: Mapping[str, Any]) -> str:
-    """What was measured, in one line."""
+    """The network in one line."""
     parts = [str(network["weights"])] if "weights" in network else []
     if "step" in network:
         epoch = f" (epoch {network['epoch']:g})" if "epoch" in network else ""
@@ -156,7 +156,7 @@ def _network_line(network: Mapping[str, Any]) -> str:
 
 
 def _sizes(cards: Mapping[str, Card]) -> str:
-    """The image sizes of a task by checkpoint, where they are known."""
+    """The image sizes of a task by checkpoint, if they are known."""
     sizes = {name: card.network.get("image size") for name, card in cards.items()}
     known = {name: size for name, size in sizes.items() if size is not None}
     if not known:
@@ -171,11 +171,11 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
     ".csv": as_csv,
     ".tex": as_latex,
 }
-"""How a table is written, by the ending of its file."""
+"""The format of a table by file suffix."""
 
 
 def render(cards: Sequence[Card], width: int) -> str:
-    """For a terminal: each task with its metrics down, the checkpoints across."""
+    """The tables of all tasks as text for a terminal."""
     console = Console(file=io.StringIO(), width=width, highlight=False, color_system=None)
     names = list(dict.fromkeys(card.checkpoint for card in cards))
     for name in names:
@@ -201,7 +201,7 @@ def render(cards: Sequence[Card], width: int) -> str:
 
 
 def _as_columns(rows: Sequence[Row], checkpoints: Sequence[str]) -> Table:
-    """Title, unit and numbers, the best of a row marked where its direction is known."""
+    """A table of titles, units and values; the best value is marked if there is a direction."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
     table.add_column("")
@@ -218,7 +218,7 @@ def _as_columns(rows: Sequence[Row], checkpoints: Sequence[str]) -> Table:
 
 
 def _marks(row: Row) -> list[bool]:
-    """Which cells are marked as the best: none where all look the same."""
+    """Which cells are marked as the best; none if all look the same."""
     shown = [_value(metric) for metric in row.metrics]
     winners = {text for text, wins in zip(shown, best(row.metrics), strict=True) if wins}
     marks = [text in winners for text in shown]
