@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from attmask import checkpoint, distributed
 from attmask.checkpoint import Checkpoint
@@ -40,39 +41,51 @@ AccuracyCurve = list[list[Accuracy | None]]
 """The accuracy after each epoch, for each learning rate; None if the weights overflowed."""
 
 
-@dataclass(frozen=True, eq=False)
 class Probe:
-    """One linear classifier in training."""
+    """One linear classifier in training: cross entropy, SGD with momentum, all in fp32."""
 
-    schedule: Cosine
-    weight: Float[Tensor, "C W"]
-    bias: Float[Tensor, "C"]
-    weight_momentum: Float[Tensor, "C W"]
-    bias_momentum: Float[Tensor, "C"]
-    best_weight: Float[Tensor, "C W"]
-    best_bias: Float[Tensor, "C"]
-    """Weight and bias after the epoch with the best test accuracy so far."""
+    def __init__(
+        self, schedule: Cosine, weight: Float[Tensor, "C W"], bias: Float[Tensor, "C"]
+    ) -> None:
+        self.schedule = schedule
+        self.parameters = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
+        self.optimizer = torch.optim.SGD(self.parameters, lr=schedule(0), momentum=MOMENTUM)
+        for parameter in self.parameters:  # now, so that they are saved before the first step too
+            buffer = torch.zeros_like(parameter, requires_grad=False)
+            self.optimizer.state[parameter]["momentum_buffer"] = buffer
+        self.best_weight, self.best_bias = weight.clone(), bias.clone()
+        """Weight and bias after the epoch with the best test accuracy so far."""
+
+    @property
+    def weight(self) -> Float[Tensor, "C W"]:
+        """The weights without a gradient; they share memory with the parameter."""
+        return self.parameters[0].detach()
+
+    @property
+    def bias(self) -> Float[Tensor, "C"]:
+        """The biases without a gradient."""
+        return self.parameters[1].detach()
 
     def step(
-        self, vectors: Float[Tensor, "B W"], labels: Int[Tensor, "B"], images: float, rate: float
+        self, vectors: Float[Tensor, "B W"], labels: Int[Tensor, "B"], images: float, epoch: int
     ) -> None:
         """Train on this process's share of a batch; `images` is the mean share of all processes."""
-        # The gradient of the mean cross entropy with respect to the logits.
-        error = torch.addmm(self.bias, vectors, self.weight.T).softmax(dim=1)
-        error[torch.arange(len(labels), device=labels.device), labels] -= 1
-        error /= images
-        for parameter, momentum, gradient in (
-            (self.weight, self.weight_momentum, error.T @ vectors),
-            (self.bias, self.bias_momentum, error.sum(dim=0)),
-        ):
-            momentum.mul_(MOMENTUM).add_(distributed.average_(gradient))
-            parameter.add_(momentum, alpha=-rate)
+        loss = functional.cross_entropy(
+            functional.linear(vectors, *self.parameters), labels, reduction="sum"
+        )
+        self.optimizer.zero_grad()
+        (loss / images).backward()
+        for parameter in self.parameters:
+            assert parameter.grad is not None
+            distributed.average_(parameter.grad)
+        self.optimizer.param_groups[0]["lr"] = self.schedule(epoch)
+        self.optimizer.step()
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors that training changes."""
-        moving = (self.weight, self.bias, self.weight_momentum, self.bias_momentum)
-        return *moving, self.best_weight, self.best_bias
+        momenta = (self.optimizer.state[each]["momentum_buffer"] for each in self.parameters)
+        return self.weight, self.bias, *momenta, self.best_weight, self.best_bias
 
     def keep(self) -> None:
         """Keep the current weights as the best."""
@@ -99,26 +112,16 @@ class Probes:
     ) -> None:
         start = torch.randn(classes, width, generator=torch.Generator().manual_seed(seed))
         start = (start * INITIAL_STD).to(device)
-        bias = torch.zeros(classes, device=device)
         self.epochs = epochs
         self.learned = 0
         """The number of images trained on so far, over all processes and epochs."""
         self.each = [
-            Probe(
-                schedule=Cosine(rate, 0.0, epochs),
-                weight=start.clone(),
-                bias=bias.clone(),
-                weight_momentum=torch.zeros_like(start),
-                bias_momentum=bias.clone(),
-                best_weight=start.clone(),
-                best_bias=bias.clone(),
-            )
+            Probe(Cosine(rate, 0.0, epochs), start, torch.zeros(classes, device=device))
             for rate in rates
         ]
         self.best_top1 = [-1.0] * len(self.each)
         """The test accuracy of the best weights, for each learning rate."""
 
-    @torch.no_grad()
     def step(self, vectors: Float[Tensor, "B W"], labels: Int[Tensor, "B"], *, epoch: int) -> None:
         """Train on one batch; each of several processes has a share of any size."""
         device = self.each[0].weight.device
@@ -129,7 +132,7 @@ class Probes:
         if images == 0:
             return
         for probe in self.each:
-            probe.step(vectors, labels, images, probe.schedule(epoch))
+            probe.step(vectors, labels, images, epoch)
 
     def accuracies(
         self, features: Features, rows: Int[Tensor, "m"] | None = None
