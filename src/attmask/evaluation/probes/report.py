@@ -2,17 +2,23 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from attmask import distributed
 from attmask.evaluation.datasets.labelled import Split
+from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.readout import Embedding
+from attmask.evaluation.features.store import digest
+from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.budget import Budget
 from attmask.evaluation.probes.classifier import LinearClassifier
-from attmask.evaluation.probes.training import AccuracyCurve, Chosen, summary
+from attmask.evaluation.probes.training import AccuracyCurve, Chosen, Probes, choose, summary
 from attmask.evaluation.task import Measures
 from attmask.metric import Metric
+from attmask.settings import Config
 
 
 def keep_classifier(classifier: LinearClassifier, extractor: FeatureExtractor, name: str) -> Path:
@@ -38,6 +44,69 @@ class PaperRate:
 
     def __str__(self) -> str:
         return f"{self.at_batch:g} at a batch size of {self.batch_size}"
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One training of a linear protocol: everything that its result depends on."""
+
+    name: str
+    version: int
+    settings: Config
+    rates: tuple[float, ...]
+    budget: Budget
+    model: FrozenModel
+    data: Split
+    extractor: FeatureExtractor
+    crop: CenterCrop
+    readout: Embedding
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder for the state of exactly this training."""
+        train, test = (
+            self.extractor.key(self.model, source, self.crop, self.readout)
+            for source in (self.data.train, self.data.test)
+        )
+        key = {
+            self.name: self.version,
+            "settings": self.settings.model_dump(mode="json"),
+            "training": self.budget.describe(),
+            "seed": self.extractor.seed,
+            "classes": list(self.data.train.classes),
+            "train": train,
+            "test": test,
+        }
+        return self.extractor.cache / "probes" / digest(key)
+
+    def report(
+        self, probes: Probes, curve: AccuracyCurve, notes: tuple[str, ...], paper: PaperRate
+    ) -> Measures:
+        """Save the classifier of the best learning rate and epoch, and report the results."""
+        chosen = choose(curve, self.rates)
+        classifier = LinearClassifier(
+            weight=probes.each[chosen.index].best_weight,
+            bias=probes.each[chosen.index].best_bias,
+            classes=tuple(self.data.train.classes),
+            readout=self.readout,
+            image_size=self.crop.size,
+            network=self.model.digest,
+            rate=self.rates[chosen.index],
+            epoch=chosen.best_epoch,
+        )
+        name = f"{self.name}-{self.model.digest[:16]}-{self.folder.name[:16]}.safetensors"
+        return report(
+            curve,
+            chosen,
+            self.rates,
+            self.data,
+            notes,
+            classifier,
+            keep_classifier(classifier, self.extractor, name),
+            prefix=self.name.replace("-", "_"),
+            budget=self.budget,
+            paper=paper,
+        )
 
 
 def report(

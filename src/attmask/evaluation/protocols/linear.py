@@ -20,15 +20,12 @@ from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.features.crops import CenterCrop, RandomResizedCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import Embedding
-from attmask.evaluation.features.store import digest
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.budget import Budget, scaled_rates, training_budget
-from attmask.evaluation.probes.classifier import LinearClassifier
-from attmask.evaluation.probes.report import PaperRate, keep_classifier, report
+from attmask.evaluation.probes.report import PaperRate, Trial
 from attmask.evaluation.probes.training import (
     LabelledBatch,
     Probes,
-    choose,
     left_out,
     order,
     share_of,
@@ -104,47 +101,25 @@ class Linear(Config):
             seed=extractor.seed,
             device=extractor.device,
         )
-        key = {
-            "linear": _VERSION,
-            "settings": self.model_dump(mode="json"),
-            "training": budget.describe(),
-            "seed": extractor.seed,
-            "classes": list(data.train.classes),
-            "train": extractor.key(model, data.train, crop, readout),
-            "test": extractor.key(model, data.test, crop, readout),
-        }
-        keep = extractor.cache / "probes" / digest(key)
-        curve = train(probes, crops.epoch, len(data.train), test, keep)
-        chosen = choose(curve, self.rates)
-        classifier = LinearClassifier(
-            weight=probes.each[chosen.index].best_weight,
-            bias=probes.each[chosen.index].best_bias,
-            classes=tuple(data.train.classes),
+        trial = Trial(
+            name="linear",
+            version=_VERSION,
+            settings=self,
+            rates=self.rates,
+            budget=budget,
+            model=model,
+            data=data,
+            extractor=extractor,
+            crop=crop,
             readout=readout,
-            image_size=size,
-            network=model.digest,
-            rate=self.rates[chosen.index],
-            epoch=chosen.best_epoch,
         )
-        name = f"linear-{model.digest[:16]}-{keep.name[:16]}.safetensors"
-        file = keep_classifier(classifier, extractor, name)
+        curve = train(probes, crops.epoch, len(data.train), test, trial.folder)
         unread = left_out(probes, len(data.train))
         if unread:
             extractor.known.unreadable[data.train] = unread
             told = f"{unread} of {len(data.train)} training images could not be read"
             notes = (*notes, f"{told}; they were left out")
-        return report(
-            curve,
-            chosen,
-            self.rates,
-            data,
-            notes,
-            classifier,
-            file,
-            prefix="linear",
-            budget=budget,
-            paper=PAPER,
-        )
+        return trial.report(probes, curve, notes, PAPER)
 
     def budget(self, images: int) -> Budget:
         """The batch size and the number of epochs for this number of images."""

@@ -7,7 +7,6 @@ from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import Embedding
-from attmask.evaluation.features.store import digest
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.cached import (
     PAPER,
@@ -15,9 +14,7 @@ from attmask.evaluation.probes.cached import (
     plain_and_flipped,
     train_on_features,
 )
-from attmask.evaluation.probes.classifier import LinearClassifier
-from attmask.evaluation.probes.report import keep_classifier, report
-from attmask.evaluation.probes.training import choose
+from attmask.evaluation.probes.report import Trial
 from attmask.evaluation.requirements import check_crop, check_images
 from attmask.evaluation.task import Measures
 from attmask.settings import setting
@@ -54,16 +51,18 @@ class LinearCached(CachedProbe):
         )
         test = extractor.features(model, data.test, crop, readout, "test images")
         budget = self.budget(len(plain.vectors))
-        key = {
-            "linear-cached": _VERSION,
-            "settings": self.model_dump(mode="json"),
-            "training": budget.describe(),
-            "seed": extractor.seed,
-            "classes": list(data.train.classes),
-            "train": extractor.key(model, data.train, crop, readout),
-            "test": extractor.key(model, data.test, crop, readout),
-        }
-        keep = extractor.cache / "probes" / digest(key)
+        trial = Trial(
+            name="linear-cached",
+            version=_VERSION,
+            settings=self,
+            rates=self.rates,
+            budget=budget,
+            model=model,
+            data=data,
+            extractor=extractor,
+            crop=crop,
+            readout=readout,
+        )
         probes, curve = train_on_features(
             plain,
             flipped,
@@ -72,30 +71,6 @@ class LinearCached(CachedProbe):
             seed=extractor.seed,
             device=extractor.device,
             test=test,
-            keep=keep,
+            keep=trial.folder,
         )
-        chosen = choose(curve, self.rates)
-        classifier = LinearClassifier(
-            weight=probes.each[chosen.index].best_weight,
-            bias=probes.each[chosen.index].best_bias,
-            classes=tuple(data.train.classes),
-            readout=readout,
-            image_size=size,
-            network=model.digest,
-            rate=self.rates[chosen.index],
-            epoch=chosen.best_epoch,
-        )
-        name = f"linear-cached-{model.digest[:16]}-{keep.name[:16]}.safetensors"
-        file = keep_classifier(classifier, extractor, name)
-        return report(
-            curve,
-            chosen,
-            self.rates,
-            data,
-            notes,
-            classifier,
-            file,
-            prefix="linear_cached",
-            budget=budget,
-            paper=PAPER,
-        )
+        return trial.report(probes, curve, notes, PAPER)
