@@ -189,3 +189,21 @@ def test_a_folder_that_is_removed_is_gone_and_one_that_is_not_there_is_no_error(
     atomic.remove_folder(tmp_path / "folder")
     atomic.remove_folder(tmp_path / "folder")
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".part-00001200-123@elsewhere-4026531836",
+        f".part-{'0f' * 16}-elsewhere-123",
+    ],
+)
+def test_leftovers_of_earlier_versions_are_removed_after_an_hour(tmp_path: Path, name: str) -> None:
+    left = tmp_path / name
+    left.mkdir()
+    atomic.write(tmp_path / "a.txt", "new")
+    assert left.exists()
+    an_hour_ago = time.time() - 3601
+    os.utime(left, (an_hour_ago, an_hour_ago))
+    atomic.write(tmp_path / "a.txt", "newer")
+    assert not left.exists()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -9,18 +10,23 @@ from attmask.heap import Heap, resident_bytes
 from tests.runs import environment
 
 
-def trims(held: list[int | None]) -> list[int]:
-    """After which steps memory is returned, counted from 1, where so much is held after each."""
+def trims(held: Sequence[int | None], lowest: int = 0) -> list[int]:
+    """After which steps memory is returned, counted from 1, where so much is held after each.
+
+    Not less than `lowest` is in use.
+    """
     calls: list[int] = []
-    done = 0
+    now: int | None = None
+    step = 0
 
-    def resident() -> int | None:
-        nonlocal done
-        done += 1
-        return held[done - 1]
+    def trim() -> None:
+        nonlocal now
+        calls.append(step)
+        now = lowest
 
-    heap = Heap(resident=resident, trim=lambda: calls.append(done))
-    for _ in held:
+    heap = Heap(resident=lambda: now, trim=trim)
+    for amount in held:
+        step, now = step + 1, amount
         heap.after_step()
     return calls
 
@@ -28,6 +34,10 @@ def trims(held: list[int | None]) -> list[int]:
 def test_memory_is_returned_where_it_grew_by_more_than_a_tenth() -> None:
     first = [100, 90, 120, 80, 100, 110]
     assert trims([*first, 120, 132, 133, 90, 140]) == [9, 11]
+
+
+def test_memory_in_use_is_not_returned_again_and_again() -> None:
+    assert trims([100] * 6 + [150] * 10 + [170], lowest=150) == [7, 17]
 
 
 def test_what_is_allowed_is_known_after_the_first_steps() -> None:

@@ -9,12 +9,15 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PREFIX = ".part-"
 _PART = re.compile(r"\.part-(?P<writer>(?P<pid>\d+)-[0-9a-f]+@(?P<host>[^@]+))@.+", re.DOTALL)
+# Names of earlier versions: unfinished checkpoints and features.
+_OLD_PART = re.compile(r"\.part-(\d{8}-\d+@.+|[0-9a-f]{32}-.+-\d+)", re.DOTALL)
 _ABANDONED_SECONDS = 3600
 _ATTEMPTS = 3
 
@@ -39,7 +42,7 @@ def file(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part.touch()
-        _remove_leftovers(part)
+        remove_leftovers(part, [path.parent])
         yield part
         _flush(part)
         part.replace(path)
@@ -66,7 +69,7 @@ def folder(
     try:
         part.mkdir(parents=True, exist_ok=True)
         if is_owner:
-            _remove_leftovers(part)
+            remove_leftovers(part, [path.parent])
         yield part
         if is_owner:
             for written in part.iterdir():
@@ -110,18 +113,26 @@ def _part(path: Path, writer: str) -> Path:
 
 
 def _host() -> str:
-    """Return the machine and the namespace of its process numbers, which containers have each."""
-    namespace = ""
-    with suppress(OSError):
+    """Return the machine and the namespace of its process numbers, which containers have each.
+
+    Cloned machines may share a name, so the boot (on Linux) or the network card counts too.
+    """
+    try:
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
         namespace = "".join(filter(str.isdigit, str(Path("/proc/self/ns/pid").readlink())))
-    return re.sub("[/@]", "_", f"{socket.gethostname()}-{namespace}")
+    except OSError:
+        machine, namespace = f"{uuid.getnode():x}", ""
+    return re.sub("[/@]", "_", f"{socket.gethostname()}-{machine}-{namespace}")
 
 
 def _put(part: Path, final: Path, replaces: Callable[[Path], bool]) -> None:
     """Rename a finished folder, unless another process was first and its folder is to stay."""
     for _ in range(_ATTEMPTS):
+        writer = new_writer()
+        old = _part(final, writer)
         if final.exists() and replaces(final):
-            remove_folder(final)
+            with suppress(OSError):  # another process replaces it too
+                final.rename(old)
         try:
             part.rename(final)
         except OSError as fault:
@@ -129,16 +140,19 @@ def _put(part: Path, final: Path, replaces: Callable[[Path], bool]) -> None:
                 raise
         else:
             return
+        finally:  # last, because a large folder takes long to delete
+            shutil.rmtree(old, ignore_errors=True)
+            _own_writers.discard(writer)
 
 
-def _remove_leftovers(own: Path) -> None:
-    """Remove what processes that were killed while they wrote have left beside `own`.
+def remove_leftovers(own: Path, folders: Iterable[Path]) -> None:
+    """Remove from `folders` what processes that were killed while they wrote have left.
 
     A process of this machine is known to live or not. One of another machine is taken for dead
     when nothing was written for an hour by the clock of the disk, which has just dated `own`.
     """
     now = own.stat().st_mtime
-    for left in own.parent.glob(f"{_PREFIX}*"):
+    for left in (found for folder in folders for found in folder.glob(f"{_PREFIX}*")):
         if left != own and _is_abandoned(left, now):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
@@ -149,9 +163,9 @@ def _remove_leftovers(own: Path) -> None:
 
 def _is_abandoned(part: Path, now: float) -> bool:
     owner = _PART.fullmatch(part.name)
-    if owner is None:  # not ours
+    if owner is None and _OLD_PART.fullmatch(part.name) is None:  # not ours
         return False
-    if owner["host"] == _host():
+    if owner is not None and owner["host"] == _host():
         pid = int(owner["pid"])
         if pid == os.getpid():
             return owner["writer"] not in _own_writers
@@ -165,6 +179,8 @@ def _is_abandoned(part: Path, now: float) -> bool:
 
 
 def _lives(pid: int) -> bool:
+    if os.name == "nt":  # there a signal 0 would be Ctrl-C
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -176,7 +192,9 @@ def _lives(pid: int) -> bool:
 
 def _flush(path: Path) -> None:
     """Wait until a file or a folder is on disk: only then is a rename safe from a power cut."""
-    handle = os.open(path, os.O_RDONLY)
+    if os.name == "nt" and path.is_dir():  # folders cannot be opened there
+        return
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
@@ -106,7 +107,8 @@ def processes(device: torch.device) -> Iterator[None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(own_device(device))  # what NCCL sends objects through
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # The main process may join features for many minutes; torchrun ends all where one dies.
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(hours=6))
     try:
         yield
     finally:

@@ -40,12 +40,16 @@ class Heap:
             self._usual = max(self._usual, held)
         elif held > self.allowed:
             self.trim()
+            left = self.resident() or 0
+            if left > self.allowed:  # it is in use, so returning it at every step would not help
+                self._usual = left
 
 
 def resident_bytes() -> int | None:
-    """The memory that this process holds now; None where the system does not say."""
+    """The memory of its own that this process holds now; None where the system does not say."""
     try:
-        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        _, resident, shared, *_ = map(int, _STATM.read_text().split())
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return None
 

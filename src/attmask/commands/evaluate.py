@@ -113,6 +113,8 @@ def run(parsed: argparse.Namespace) -> int:
     except UnfinishedError as fault:
         cards, failures = fault.cards, fault.failures
     if not distributed.launched_main():
+        for failure in failures:  # the main process knows only that this one is gone
+            print(f"attmask: {failure}", file=sys.stderr)
         return 1 if failures else 0
     for file in parsed.out:  # before printing, so that the files exist even if the terminal is gone
         if file.suffix == ".json":

@@ -123,11 +123,13 @@ def test_a_full_disk_is_one_line_before_anything_is_computed(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_writing_again_replaces(tmp_path: Path) -> None:
-    filled(tmp_path, ONE)
+def test_features_of_fewer_images_are_replaced(tmp_path: Path) -> None:
+    store = FeatureStore(tmp_path)
+    with store.writing(ONE, 5, (3,)) as share:
+        share.readable[:4] = True
     found = filled(tmp_path, ONE, 2.0).find(ONE, (3,))
     assert found is not None
-    assert found.values[0, 0] == 2
+    assert found.values.tolist() == [[2.0] * 3] * 5
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
@@ -144,3 +146,49 @@ def test_the_place_of_networks_without_a_run_is_the_users_cache(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_cache() == tmp_path / "attmask"
+
+
+def test_what_was_left_for_another_crop_is_removed_too(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    numbers = atomic.new_writer().partition("-")[2]
+    left = tmp_path / "another crop" / f".part-{dead.pid}-{numbers}@abc"
+    left.mkdir(parents=True)
+    filled(tmp_path, ONE)
+    assert not left.parent.exists()
+
+
+def test_rows_are_left_out_without_a_second_file(tmp_path: Path) -> None:
+    store = FeatureStore(tmp_path)
+    largest = 0
+    with store.writing(ONE, 1000, (7, 3)) as share:
+        share.values[:] = np.arange(1000)[:, None, None]
+        share.readable[:] = np.arange(1000) % 3 != 1
+        (part,) = store.path(ONE).parent.iterdir()
+        largest = sum(file.stat().st_size for file in part.iterdir())
+    found = store.find(ONE, (7, 3))
+    assert found is not None
+    kept = [i for i in range(1000) if i % 3 != 1]
+    assert found.rows.tolist() == kept
+    assert (found.values == np.array(kept)[:, None, None]).all()
+    file = store.path(ONE) / VALUES
+    assert file.stat().st_size == 128 + 4 * 21 * len(kept) < largest
+
+
+def test_features_of_more_images_are_not_replaced_by_those_of_fewer(tmp_path: Path) -> None:
+    store = filled(tmp_path, ONE)
+    with store.writing(ONE, 5, (3,)) as share:
+        share.values[:] = 2
+        share.readable[:4] = True
+    found = store.find(ONE, (3,))
+    assert found is not None
+    assert found.values.tolist() == [[1.0] * 3] * 5
+
+
+def test_an_error_of_reading_is_not_taken_for_one_of_writing(tmp_path: Path) -> None:
+    def read() -> None:
+        with FeatureStore(tmp_path).writing(ONE, 5, (3,)):
+            raise OSError("too many open files")
+
+    with pytest.raises(OSError, match="too many open files"):
+        read()

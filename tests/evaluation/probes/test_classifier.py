@@ -5,7 +5,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import Features
@@ -189,3 +190,14 @@ def test_no_more_blocks_are_read_than_there_are_and_that_is_said() -> None:
     fewer, notes = Embedding(blocks=4, token="gap").fitting(backbone)
     assert fewer == Embedding(blocks=2, token="gap")
     assert "2 instead of 4 blocks, because the network has only 2" in notes[0]
+
+
+def test_a_classifier_of_an_earlier_version_opens(tmp_path: Path) -> None:
+    ours = classifier()
+    ours.save(tmp_path / "new.safetensors")
+    with safe_open(tmp_path / "new.safetensors", framework="pt") as opened:
+        told = opened.metadata()
+    told["reading"] = told.pop("readout")
+    save_file(load_file(tmp_path / "new.safetensors"), tmp_path / "old.safetensors", told)
+    old = LinearClassifier.load(tmp_path / "old.safetensors", network=ours.network)
+    assert (old.readout, old.digest) == (ours.readout, ours.digest)

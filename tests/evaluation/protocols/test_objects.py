@@ -31,4 +31,5 @@ def test_images_whose_object_is_not_seen_are_left_out_and_counted(
     data = WithObjects().open(tmp_path / "data")
     Path(data.images.place(3)).write_bytes(b"no picture")
     found = ObjectAttention().measure(model, data, extractor)
+    assert extractor.unreadable(data.images) == 1
     assert found.notes[1].startswith(f"1 of {len(data.images)} images were left out")

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.reporting.table import (
     FORMATS,
@@ -148,3 +150,10 @@ def test_titles_that_differ_between_checkpoints_are_all_shown() -> None:
 
 def test_every_ending_has_a_format() -> None:
     assert set(FORMATS) == {".md", ".csv", ".tex"}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_is_none_is_shown_as_it_is(value: float) -> None:
+    card = replace(CARD, metrics=[Metric("x.y", value, "%", True)])
+    assert str(value) in as_markdown(compare([card]))
+    assert str(value) in render([card], width=80)

@@ -1,5 +1,6 @@
 """Features of a frozen network: a crop and a readout of every image, streamed or cached."""
 
+import hashlib
 import logging
 import math
 import time
@@ -158,7 +159,9 @@ class FeatureExtractor:
             with store.writing(key, len(source), shape) as share:
                 self._extract(model, source, crop, readout, about, share)
             found = self._wait_for(store, key, shape)
-        if not distributed.all_agree(found is not None) or found is None:
+        rows = None if found is None else hashlib.sha256(found.rows.tobytes()).hexdigest()
+        same = rows == distributed.from_main(rows)  # else processes would train on other images
+        if not distributed.all_agree(found is not None and same) or found is None:
             raise UserError(
                 f"not all processes can read the features in {self.cache}; "
                 "choose a shared folder with --cache"
@@ -204,7 +207,7 @@ class FeatureExtractor:
         self, store: FeatureStore, key: dict[str, Any], shape: tuple[int, ...]
     ) -> StoredFeatures | None:
         """Find features that were just written; a shared disk may need time to show them."""
-        patience = time.monotonic() + (_SECONDS_OF_A_SHARED_DISK if distributed.rank() else 0)
+        patience = time.monotonic() + (_SECONDS_OF_A_SHARED_DISK if distributed.rank() else 5)
         while (found := store.find(key, shape)) is None and time.monotonic() < patience:
             time.sleep(0.5)
         return found

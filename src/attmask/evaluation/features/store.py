@@ -5,10 +5,13 @@ CACHE/1f0c.../77ab.../values.npy  rows.npy  key.json        written atomically
       network, images, crop, precision
 """
 
+import errno
 import hashlib
+import io
 import json
 import math
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -104,19 +107,34 @@ class FeatureStore:
         writer = distributed.from_main(atomic.new_writer() if distributed.is_main() else "")
         rank, world = distributed.rank(), distributed.world_size()
         rows = distributed.share_of(images)
+        joined, failed = 0, None
+
+        def is_better(_: Path) -> bool:
+            there = self.find(key, shape)
+            return there is None or len(there.rows) < joined
+
         try:
-            with atomic.folder(path, replaces=lambda _: True, writer=writer) as part:
+            _check_room(self.folder, min(world, 2) * 4 * images * math.prod(shape))
+            with atomic.folder(path, replaces=is_better, writer=writer) as part:
+                if distributed.is_main():
+                    self._clean(part)
                 values = _new_array(part / f"{rank}-{VALUES}", (len(rows), *shape))
                 readable = np.zeros(len(rows), dtype=np.bool_)
-                yield Share(rows, values, readable)
+                try:
+                    yield Share(rows, values, readable)
+                except OSError as fault:
+                    failed = fault
+                    raise
                 values.flush()
                 np.save(part / f"{rank}-{ROWS}", np.flatnonzero(readable).astype(np.int64))
                 distributed.wait_for_all()
                 if distributed.is_main():
-                    _join(part, images, shape, world)
+                    joined = _join(part, images, shape, world)
                     (part / KEY).write_text(json.dumps(key, indent=1))
             distributed.wait_for_all()
         except OSError as fault:
+            if fault is failed:  # of reading images, not of writing features
+                raise
             raise UserError(
                 f"cannot write features to {self.folder}: {fault.strerror or fault}; "
                 "make room, or choose another folder with --cache"
@@ -124,6 +142,21 @@ class FeatureStore:
         finally:
             with suppress(OSError):  # the folder is not empty
                 path.parent.rmdir()
+
+    def _clean(self, own: Path) -> None:
+        """Remove what killed evaluations have left for any crop."""
+        folders = {left.parent for left in self.folder.glob("*/.part-*")}
+        atomic.remove_leftovers(own, folders)
+        for folder in folders - {own.parent}:
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    """Refuse now what would not fit later: several processes write shares and then join them."""
+    there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
+    if shutil.disk_usage(there).free < needed:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _new_array(file: Path, shape: tuple[int, ...]) -> "np.memmap[Any, np.dtype[np.float32]]":
@@ -136,15 +169,16 @@ def _new_array(file: Path, shape: tuple[int, ...]) -> "np.memmap[Any, np.dtype[n
     return array
 
 
-def _join(folder: Path, images: int, shape: tuple[int, ...], shares: int) -> None:
+def _join(folder: Path, images: int, shape: tuple[int, ...], shares: int) -> int:
     """Join the readable rows of all processes into one file."""
     found = [np.load(folder / f"{rank}-{ROWS}") for rank in range(shares)]
     rows = [share + rank * images // shares for rank, share in enumerate(found)]
     np.save(folder / ROWS, np.concatenate(rows))
     total = sum(map(len, rows))
-    if shares == 1 and total == images:
+    if shares == 1:
+        _keep_rows(folder / f"0-{VALUES}", rows[0], shape)
         (folder / f"0-{VALUES}").rename(folder / VALUES)
-        return
+        return total
     whole, done = _new_array(folder / VALUES, (total, *shape)), 0
     at_once = max(1, _NUMBERS_AT_ONCE // max(1, math.prod(shape)))
     for rank, share in enumerate(found):
@@ -155,3 +189,26 @@ def _join(folder: Path, images: int, shape: tuple[int, ...], shares: int) -> Non
             done += len(some)
         (folder / f"{rank}-{VALUES}").unlink()
     whole.flush()
+    return total
+
+
+def _keep_rows(file: Path, rows: Int64[np.ndarray, " m"], shape: tuple[int, ...]) -> None:
+    """Keep some rows of an array, in ascending order, without room for a second one."""
+    array = np.lib.format.open_memmap(file, mode="r+")
+    if len(rows) == len(array):
+        return
+    at_once = max(1, _NUMBERS_AT_ONCE // max(1, math.prod(shape)))
+    for begin in range(0, len(rows), at_once):
+        some = rows[begin : begin + at_once]
+        array[begin : begin + len(some)] = array[some]
+    array.flush()
+    header = io.BytesIO()
+    described = {"descr": "<f4", "fortran_order": False, "shape": (len(rows), *shape)}
+    np.lib.format.write_array_header_1_0(header, described)
+    with file.open("r+b") as opened:
+        np.lib.format.read_magic(opened)
+        np.lib.format.read_array_header_1_0(opened)
+        assert opened.tell() == len(header.getvalue()), "NumPy leaves room for any number of rows"
+        opened.seek(0)
+        opened.write(header.getvalue())
+        opened.truncate(opened.tell() + 4 * len(rows) * math.prod(shape))

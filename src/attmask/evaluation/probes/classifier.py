@@ -176,7 +176,7 @@ def _read(file: Path) -> LinearClassifier:
     try:
         weight, bias = tensors["weight"], tensors["bias"]
         classes = tuple(str(name) for name in json.loads(told["classes"]))
-        readout = Embedding.model_validate_json(told["readout"])
+        readout = Embedding.model_validate_json(told.get("readout") or told["reading"])
         size, network, digest = int(told["image_size"]), told["network"], told["sha256"]
         rate, epoch = (json.loads(told.get(name, "null")) for name in ("rate", "epoch"))
     except (KeyError, ValueError) as fault:

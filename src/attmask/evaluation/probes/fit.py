@@ -90,7 +90,7 @@ def fit_classifier(
         "classes": list(train.classes),
         "train": extractor.key(model, train, crop, readout),
     }
-    key_hash = digest(key)
+    key_hash = digest(distributed.from_main(key))
     name = f"fitted-{network[:16]}-{key_hash[:16]}.safetensors"
     known = _load(extractor.cache / "classifiers" / name, network)
     if distributed.all_agree(known is not None) and known is not None:

@@ -1,5 +1,6 @@
 """The results of a linear probe: metrics of the best learning rate, and its classifier."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from attmask import distributed
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.features.store import digest
 from attmask.evaluation.model import FrozenModel
@@ -60,6 +62,8 @@ class Trial:
     extractor: FeatureExtractor
     crop: CenterCrop
     readout: Embedding
+    features: tuple[Features, ...]
+    """Those that are read once; which of their images could be read matters too."""
 
     @cached_property
     def folder(self) -> Path:
@@ -76,8 +80,10 @@ class Trial:
             "classes": list(self.data.train.classes),
             "train": train,
             "test": test,
+            "rows": [_rows_digest(features) for features in self.features],
         }
-        return self.extractor.cache / "probes" / digest(key)
+        # Of the main process: dates of copies of the images may differ between machines.
+        return self.extractor.cache / "probes" / digest(distributed.from_main(key))
 
     def report(
         self, probes: Probes, curve: AccuracyCurve, notes: tuple[str, ...], paper: PaperRate
@@ -107,6 +113,12 @@ class Trial:
             budget=self.budget,
             paper=paper,
         )
+
+
+def _rows_digest(features: Features) -> str | None:
+    if features.rows is None:
+        return None
+    return hashlib.sha256(features.rows.numpy().tobytes()).hexdigest()
 
 
 def report(

@@ -112,6 +112,7 @@ class Linear(Config):
             extractor=extractor,
             crop=crop,
             readout=readout,
+            features=(test,),
         )
         curve = train(probes, crops.epoch, len(data.train), test, trial.folder)
         unread = left_out(probes, len(data.train))

@@ -62,6 +62,7 @@ class LinearCached(CachedProbe):
             extractor=extractor,
             crop=crop,
             readout=readout,
+            features=(plain, test),
         )
         probes, curve = train_on_features(
             plain,

@@ -1,9 +1,14 @@
 """Attention on annotated objects, and the share of the object that each masking strategy hides."""
 
+import itertools
+from collections.abc import Iterator
+
 from attmask import distributed
 from attmask.evaluation.datasets.pictures import Shown
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import ReadBatch
+from attmask.evaluation.features.images import say_unreadable
 from attmask.evaluation.features.readout import AttentionMaps
 from attmask.evaluation.metrics.objects import (
     ObjectMasks,
@@ -40,6 +45,7 @@ class ObjectAttention(Config):
         """Means over the images that show an object, in per cent."""
         size, images = self.image_size or model.image_size, data.images
         share = distributed.share_of(len(images))
+        unread: list[int] = []
         with counting("reading images with objects", len(share)) as count:
             batches = extractor.stream(
                 model,
@@ -50,13 +56,16 @@ class ObjectAttention(Config):
                 target=ObjectRegions(ObjectMasks(images), size),
             )
             measured = measure_objects(
-                batches,
+                _noting_unreadable(batches, share.start, unread),
                 model.backbone.patch_size,
                 ratio=self.ratio,
                 seed=extractor.seed,
                 first_image=share.start,
                 count=count,
             )
+        if everywhere := sorted(itertools.chain(*distributed.gather(unread))):
+            say_unreadable(images, everywhere, quiet=images in extractor.known.unreadable)
+            extractor.known.unreadable[images] = len(everywhere)
         found = object_report(joined(distributed.gather(measured)), images, self.ratio)
         return Measures(object_metrics(found), tuple(self._notes(found, data)))
 
@@ -71,3 +80,13 @@ class ObjectAttention(Config):
                 "no object or they cannot be read"
             )
         return notes
+
+
+def _noting_unreadable(
+    batches: Iterator[ReadBatch], first: int, unread: list[int]
+) -> Iterator[ReadBatch]:
+    """Pass the batches on, and note the images that could not be read."""
+    for batch in batches:
+        unread += [first + i for i, good in enumerate(batch.readable.tolist()) if not good]
+        first += len(batch.values)
+        yield batch

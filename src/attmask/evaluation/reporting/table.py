@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +63,8 @@ def _row(task: str, key: str, metrics: Sequence[Metric | None]) -> Row:
 
 
 def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
     if value == int(value) and abs(value) >= 1000:
         return f"{value:.0f}"
     return f"{value:.2f}" if abs(value) >= 1 or value == 0 else f"{value:.3g}"
