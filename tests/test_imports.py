@@ -173,3 +173,18 @@ def test_own_folder_and_ground_floor_are_free(table: list[Row], tmp_path: Path) 
         "from attmask.errors import UserError\nfrom .backbone import Tokens\n"
     )
     assert violations(table, import_graph(tmp_path)) == []
+
+
+def test_a_reader_finds_every_module_in_the_architecture() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    listed = text[text.index("## The modules") : text.index("## Who may import whom")]
+    names = set(re.findall(r"`([\w/]+)`", listed))
+    folders = tuple(name for name in names if name.endswith("/"))
+    known = [
+        name
+        for name in modules(ROOT / "src" / PACKAGE)
+        if not name.endswith("__init__") and name != "__main__" and not name.startswith(folders)
+    ]
+    # Those of one folder are named in full once, then below it: `evaluation/a`, `features/b`.
+    missing = [name for name in known if not {name, name.removeprefix("evaluation/")} & names]
+    assert missing == []
