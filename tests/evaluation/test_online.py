@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from attmask.data.config import DataConfig
 from attmask.data.images import Images
@@ -310,3 +311,17 @@ def test_the_crops_that_are_held_are_those_that_were_counted(scenes: Path, label
     held = bank + len(made.queries) + sum(map(len, made.views))
     assert crops_held(images, DATA, monitor) == held
     assert (bank == 0) == (not labelled)
+
+
+def test_masks_that_cannot_be_used_do_not_end_a_training(
+    scenes: Path, tmp_path: Path, backbone: Backbone, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(scenes, tmp_path / "data")
+    mask = min((tmp_path / "data" / "masks" / "val").rglob("*.png"))
+    Image.new("L", (5, 5)).save(mask)
+    evaluation = online(open_images(tmp_path / "data"))
+    assert names(measured(evaluation, backbone)) == {"knn", "label_free"}
+    assert "a mask must have the size of its image; objects are not evaluated" in caplog.text
+    caplog.clear()
+    assert names(measured(evaluation, backbone)) == {"knn", "label_free"}
+    assert caplog.text == ""

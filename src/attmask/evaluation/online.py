@@ -12,6 +12,7 @@ from attmask.data.config import DataConfig
 from attmask.data.images import Images
 from attmask.data.source import Source
 from attmask.data.subset import first_per_class, first_percent, split_holdout, spread_evenly
+from attmask.errors import UserError
 from attmask.evaluation.features.crops import CenterCrop, Crop, RandomResizedCrop
 from attmask.evaluation.features.forward import Autocast, Count, Features, collect, forward
 from attmask.evaluation.features.images import CachedCrops, ImageReader
@@ -140,8 +141,13 @@ class OnlineEvaluation:
         crops = reader.batches(self.masked, batch_size=64, workers=self.workers)
         batches = forward(backbone, crops, AttentionMaps(), self.data, autocast=autocast)
         ratio = 0.3
-        measured = measure_objects(batches, backbone.patch_size, ratio=ratio, count=count)
-        return object_metrics(object_report(measured, self.objects, ratio))
+        try:
+            measured = measure_objects(batches, backbone.patch_size, ratio=ratio, count=count)
+            return object_metrics(object_report(measured, self.objects, ratio))
+        except UserError as fault:  # masks are no reason to end a training
+            log.warning("%s; objects are not evaluated in this run", fault)
+            self.masked = []
+            return ()
 
     def _quality(
         self, backbone: Backbone, plain: Float[Tensor, "M D"], autocast: Autocast, count: Count
