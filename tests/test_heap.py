@@ -3,10 +3,11 @@
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from attmask.heap import Heap, resident_bytes
+from attmask.heap import Heap, resident_bytes, shared_bytes
 from tests.runs import environment
 
 
@@ -78,3 +79,13 @@ print(before - resident_bytes())
         timeout=60,
     )
     assert int(said.stdout) > 150_000_000
+
+
+@pytest.mark.skipif(resident_bytes() is None, reason="the system does not say what is held")
+def test_own_and_shared_memory_are_what_the_system_calls_resident() -> None:
+    own = resident_bytes()
+    assert own is not None
+    lines = Path("/proc/self/status").read_text().splitlines()
+    resident = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+    assert own + shared_bytes() == pytest.approx(1024 * resident, rel=0.02)
+    assert shared_bytes() > 20e6  # PyTorch's libraries alone

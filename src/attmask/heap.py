@@ -47,11 +47,23 @@ class Heap:
 
 def resident_bytes() -> int | None:
     """The memory of its own that this process holds now; None where the system does not say."""
+    held = _held_pages()
+    return None if held is None else (held[0] - held[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def shared_bytes() -> int:
+    """The memory that this process maps from files, such as its libraries; 0 if not known."""
+    held = _held_pages()
+    return 0 if held is None else held[1] * os.sysconf("SC_PAGE_SIZE")
+
+
+def _held_pages() -> tuple[int, int] | None:
+    """All pages in memory, and those of them that are mapped from files."""
     try:
         _, resident, shared, *_ = map(int, _STATM.read_text().split())
-        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return None
+    return resident, shared
 
 
 def return_freed_memory() -> None:

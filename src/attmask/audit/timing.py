@@ -30,6 +30,7 @@ from attmask.data.loader import Loader
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import normalise
 from attmask.evaluation.online import BATCH, crops_held
+from attmask.heap import shared_bytes
 from attmask.train import Trainer
 
 _SECONDS = 20.0  # for the loader alone, and again for the steps; a step that began is finished
@@ -125,7 +126,7 @@ def measure(trainer: Trainer) -> Timing:
 def _process_bytes(trainer: Trainer) -> int | None:
     """The peak so far, or what a longer run holds before it returns freed memory."""
     peak = peak_bytes()
-    return None if peak is None else max(peak, trainer.heap.allowed)
+    return None if peak is None else max(peak, trainer.heap.allowed + shared_bytes())
 
 
 def _crops_of_evaluation(config: PretrainConfig, images: Images) -> Tensor | None:
