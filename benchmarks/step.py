@@ -108,7 +108,7 @@ class Ours:
         self.optimizer.zero_grad(set_to_none=True)
         lap("clipping and optimiser")
         d.update_teacher_(now.momentum)
-        d.update_centres_([targets.mean_logits])
+        d.update_centres_(targets.mean_logits)
         lap("moving averages")
         return seconds
 

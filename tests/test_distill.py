@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attmask.data.views import Views
-from attmask.distill import Diagnostics, Distiller, patch_weights
+from attmask.distill import Diagnostics, Distiller, MeanLogits, patch_weights
 from attmask.losses import LossConfig
 from attmask.mask import Grid, Mask
 from attmask.masking import Block, Draws, High, Hint, Masker, Random, Strategy
@@ -164,7 +164,7 @@ def test_what_is_left_out_changes_no_loss_no_centre_and_no_gradient(
     losses = made(given, NOW)
     got_gradients = gradients(made.student, losses.total)
     targets = made.targets(given, NOW)
-    made.update_centres_([targets.mean_logits])
+    made.update_centres_(targets.mean_logits)
 
     assert_near(losses.cls, plain.cls.detach())
     assert_near(made.cls_centre.value, plain.cls_centre)
@@ -270,8 +270,8 @@ def test_centres_move_once_for_all_micro_batches_of_a_step() -> None:
     was = in_parts.cls_centre.value.clone()
     means = [in_parts.targets(part, NOW).mean_logits for part in views(images=4).split(2)]
     assert torch.equal(in_parts.cls_centre.value, was), "targets of a step share one centre"
-    at_once.update_centres_([at_once.targets(views(images=4), NOW).mean_logits])
-    in_parts.update_centres_(means)
+    at_once.update_centres_(at_once.targets(views(images=4), NOW).mean_logits)
+    in_parts.update_centres_(MeanLogits.of_all(means))
     for name in ("cls_centre", "patch_centre"):
         ours, theirs = in_parts.get_buffer(f"{name}.value"), at_once.get_buffer(f"{name}.value")
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
@@ -280,7 +280,7 @@ def test_centres_move_once_for_all_micro_batches_of_a_step() -> None:
 def test_a_step_that_reads_no_patches_leaves_their_centre_alone() -> None:
     made = distiller(patch_weight=0.0)
     was = made.patch_centre.value.clone()
-    made.update_centres_([made.targets(views(), NOW).mean_logits])
+    made.update_centres_(made.targets(views(), NOW).mean_logits)
     assert torch.equal(made.patch_centre.value, was)
 
 

@@ -12,7 +12,7 @@ from attmask.losses import sinkhorn
 WORKER = """
 import sys, torch, torch.distributed as dist
 from attmask import distributed
-from attmask.losses import Centre, sinkhorn
+from attmask.losses import Centre, mean_of_all, sinkhorn
 
 rank, store = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
@@ -27,7 +27,7 @@ assert tensor.tolist() == [1.5, 15.0]
 scores = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
 mine = scores[:6] if rank == 0 else scores[6:]
 centre = Centre(6, 0.9)
-centre.update_([mine.mean(0)])
+centre.update_(mean_of_all([mine.mean(0)]))
 torch.testing.assert_close(centre.value, 0.1 * scores.mean(0))
 
 uneven = scores[:0] if rank == 0 else scores  # a process without a masked patch

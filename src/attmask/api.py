@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -10,9 +11,10 @@ from typing import Any, Literal
 import torch
 
 from attmask import distributed
+from attmask.agreement import require_same, together
 from attmask.audit.audit import Audit
 from attmask.audit.inspect import MAX_IMAGES, inspect_images
-from attmask.config import PretrainConfig, differences, override
+from attmask.config import PretrainConfig, differences, override, shared_settings
 from attmask.data.sources import images_path, open_images
 from attmask.data.stores.axes import FEW_CHANNELS
 from attmask.errors import UserError
@@ -88,18 +90,41 @@ def default_out(
 
 
 def _train(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome:
-    images = open_images(data, index=out, channels=config.data.channels)
+    """Train with all processes that were launched together."""
+    device = choose_device(config.train.device)
+    start, late = config.train.start_timeout_minutes, config.train.timeout_minutes
+    with distributed.processes(
+        device, start_timeout=timedelta(minutes=start), timeout=timedelta(minutes=late)
+    ):
+        require_same(
+            "settings",
+            shared_settings(config),
+            _different_settings,
+            "start all with the same command",
+        )
+        return _train_together(config, data, out, named)
+
+
+def _different_settings(other: Mapping[str, object], main: Mapping[str, object]) -> str:
+    different = (key for key in main if other.get(key) != main[key])
+    return "; ".join(f"{key}: {other.get(key)}, there {main[key]}" for key in different)
+
+
+def _train_together(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome:
+    with together():
+        images = open_images(data, index=out, channels=config.data.channels)
     log.info("%s, images of %s, run in %s", named, data, out)
     for line in images.left_out():
         log.info("%s", line)
     trainer = Trainer(config, images.train, out)
-    trainer.folder.keep_origin(data)
-    if distributed.is_main():
-        images.keep_index(out)
+    with together():
+        trainer.folder.keep_origin(data)
+        if distributed.is_main():
+            images.keep_index(out)
     evaluate = None
     if not trainer.finished:
         trainer.check_room()  # before images are read for the evaluation
-    if config.monitor.knn_every_epochs > 0 and (
+    if config.monitor.knn_every_epochs > 0 and distributed.from_main(
         not trainer.finished or trainer.evaluation_missing()
     ):
         evaluate = OnlineEvaluation(

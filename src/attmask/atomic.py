@@ -44,9 +44,9 @@ def file(path: Path) -> Iterator[Path]:
         part.touch()
         remove_leftovers(part, [path.parent])
         yield part
-        _flush(part)
+        flush(part)
         part.replace(path)
-        _flush(path.parent)
+        flush(path.parent)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
@@ -73,10 +73,10 @@ def folder(
         yield part
         if is_owner:
             for written in part.iterdir():
-                _flush(written)
-            _flush(part)
+                flush(written)
+            flush(part)
             _put(part, path, replaces)
-            _flush(path.parent)
+            flush(path.parent)
     finally:
         if is_owner:
             shutil.rmtree(part, ignore_errors=True)
@@ -190,7 +190,7 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Wait until a file or a folder is on disk: only then is a rename safe from a power cut."""
     if os.name == "nt" and path.is_dir():  # folders cannot be opened there
         return

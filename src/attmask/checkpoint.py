@@ -3,29 +3,40 @@
 RUN/checkpoints/step-00001200/
     weights.safetensors  optimizer.safetensors  ...    tensors by name
     state.json  state.sha256                           step, hashes of the files, and more
+
+In place of optimizer.safetensors, a run whose optimizer is sharded has a file of each process
+(shard-00001-..., see `sharded`); any run can resume from either.
 """
 
 import hashlib
 import json
 import logging
+import os
+import re
 import time
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import safetensors.torch
+from safetensors import SafetensorError
 from torch import Tensor
 
-from attmask import atomic
+from attmask import atomic, distributed
 from attmask.errors import UserError
 from attmask.settings import Config, setting
+
+if TYPE_CHECKING:
+    from attmask.sharded import Shards
 
 log = logging.getLogger(__name__)
 
 STATE = "state.json"
 STATE_HASH = "state.sha256"
+WEIGHTS = "weights"
+OPTIMIZER = "optimizer"
 
 
 class CheckpointConfig(Config):
@@ -42,15 +53,30 @@ class Checkpoint:
     step: int
     tensors: Mapping[str, Mapping[str, Tensor]]
     info: Mapping[str, Any]
+    path: Path | None = None
+    """Where it was read from."""
 
 
-def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
-    """Write a checkpoint below `folder` and remove all but the newest `keep`."""
+def save(
+    folder: Path,
+    checkpoint: Checkpoint,
+    *,
+    keep: int,
+    shards: "Shards | None" = None,
+    writer: str | None = None,
+) -> Path:
+    """Write a checkpoint below `folder` and remove all but the newest `keep`.
+
+    Where the run is sharded, every process calls it with its `shards` and the `writer` of the main
+    one (see `atomic.folder`), whose `checkpoint` holds the rest.
+    """
     final = folder / f"step-{checkpoint.step:08d}"
     try:
         # Another process may have made this step meanwhile: its checkpoint stays if it is whole.
-        with atomic.folder(final, replaces=_is_damaged) as part:
-            _write(part, checkpoint)
+        with atomic.folder(final, writer=writer, replaces=_is_damaged) as part:
+            hashes = {} if shards is None else _write_shards(part, shards)
+            if shards is None or distributed.is_main():
+                _write(part, checkpoint, hashes)
     except OSError as fault:
         before = newest(folder)
         kept = f"{before.name} is whole" if before else "there is no earlier one"
@@ -58,25 +84,53 @@ def save(folder: Path, checkpoint: Checkpoint, *, keep: int) -> Path:
             f"cannot write the checkpoint {final}: {fault.strerror or fault}; {kept}; "
             "make room, then start the same command again"
         ) from fault
+    if shards is None or distributed.is_main():
+        _remove_older(folder, final, keep)
+    return final
+
+
+def _remove_older(folder: Path, final: Path, keep: int) -> None:
     found = _folders(folder)
     older = [other for other in found if other < final]
     # A newer one was damaged and passed over, or another process trains in this folder too.
     newer = [other for other in found if other > final and _is_damaged(other)]
     for other in (*newer, *older[: max(0, len(older) + 1 - keep)]):
         atomic.remove_folder(other)
-    return final
 
 
-def _write(folder: Path, checkpoint: Checkpoint) -> None:
-    hashes = {}
+def _write_shards(folder: Path, shards: "Shards") -> dict[str, str]:
+    """Write this process's shards; the hashes of the files of all processes."""
+    own = shards.write(folder)
+    atomic.flush(own)  # on another machine the main process cannot
+    return dict(distributed.gather((own.name, _hash_of(own)), shards.group))
+
+
+def _write(folder: Path, checkpoint: Checkpoint, hashes_of_shards: Mapping[str, str]) -> None:
+    hashes = dict(hashes_of_shards)
     for name, tensors in checkpoint.tensors.items():
-        data = safetensors.torch.save({k: t.contiguous() for k, t in tensors.items()})
-        hashes[f"{name}.safetensors"] = _hash(data)
-        (folder / f"{name}.safetensors").write_bytes(data)
-    state = {"step": checkpoint.step, "files": hashes, "info": dict(checkpoint.info)}
+        path = folder / f"{name}.safetensors"
+        _write_tensors(path, tensors)
+        hashes[path.name] = _hash_of(path)
+    state = {
+        "step": checkpoint.step,
+        "files": hashes,
+        "shards": {OPTIMIZER: sorted(hashes_of_shards)} if hashes_of_shards else {},
+        "info": dict(checkpoint.info),
+    }
     data = json.dumps(state, indent=1).encode()
     (folder / STATE).write_bytes(data)
     (folder / STATE_HASH).write_text(_hash(data))
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a file without another copy in memory."""
+    try:
+        safetensors.torch.save_file({k: t.contiguous() for k, t in tensors.items()}, path)
+    except SafetensorError as fault:
+        if (found := re.search(r"\(os error (\d+)\)", str(fault))) is None:
+            raise
+        number = int(found[1])
+        raise OSError(number, os.strerror(number)) from fault
 
 
 def load(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint:
@@ -85,15 +139,21 @@ def load(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint:
     `only` names the groups of tensors to read, for instance `weights`; the files of the others are
     neither opened nor verified.
     """
-    try:
-        digest = (folder / STATE_HASH).read_bytes().decode("ascii", errors="replace")
-        state = json.loads(_read(folder / STATE, digest))
-        hashes = {f.removesuffix(".safetensors"): hashed for f, hashed in state["files"].items()}
+    with _reading(folder):
+        state = _read_state(folder)
         tensors = {
-            name: safetensors.torch.load(_read(folder / f"{name}.safetensors", hashed))
-            for name, hashed in hashes.items()
+            name: _read_group(folder, files, in_shards=name in state.get("shards", {}))
+            for name, files in _groups(state).items()
             if only is None or name in only
         }
+    return Checkpoint(state["step"], tensors, state["info"], folder)
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Turn errors of reading a checkpoint into one-line UserErrors."""
+    try:
+        yield
     except FileNotFoundError as fault:
         if not folder.is_dir():
             raise UserError(
@@ -109,7 +169,40 @@ def load(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint:
             f"cannot read the checkpoint {folder}: {fault.strerror or fault}; check the disk and "
             "the permissions of its files"
         ) from fault
-    return Checkpoint(state["step"], tensors, state["info"])
+
+
+def _read_state(folder: Path) -> dict[str, Any]:
+    digest = (folder / STATE_HASH).read_bytes().decode("ascii", errors="replace")
+    state: dict[str, Any] = json.loads(_read(folder / STATE, digest))
+    return state
+
+
+def _groups(state: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The files of each group of tensors, with their hashes."""
+    shards: dict[str, list[str]] = state.get("shards", {})
+    groups = {name: {file: state["files"][file] for file in of} for name, of in shards.items()}
+    for file, digest in state["files"].items():
+        if not any(file in of for of in groups.values()):
+            groups[file.removesuffix(".safetensors")] = {file: digest}
+    return groups
+
+
+def _read_group(folder: Path, files: Mapping[str, str], *, in_shards: bool) -> dict[str, Tensor]:
+    if not in_shards:
+        ((name, digest),) = files.items()
+        return safetensors.torch.load(_read(folder / name, digest))
+    from attmask.sharded import read_whole  # imports PyTorch's checkpoints, which takes a second
+
+    for name, digest in files.items():
+        _verify(folder / name, digest)
+    return read_whole(folder, files)
+
+
+def verify(folder: Path) -> None:
+    """Raise an error, as `load` does, if a checkpoint is not whole; nothing is kept in memory."""
+    with _reading(folder):
+        for name, digest in _read_state(folder)["files"].items():
+            _verify(folder / name, digest)
 
 
 class UnreadableCheckpointError(UserError):
@@ -120,6 +213,25 @@ def newest(folder: Path) -> Path | None:
     """The newest checkpoint below `folder`, if there is one."""
     found = _folders(folder)
     return found[-1] if found else None
+
+
+def find_newest(folder: Path) -> Path | None:
+    """The path of the newest intact checkpoint, as `load_newest` finds it, in little memory."""
+    for path in reversed(_folders(folder)):
+        try:
+            verify(path)
+        except UnreadableCheckpointError:
+            raise
+        except UserError as fault:
+            log.warning("%s", fault)
+        else:
+            return path
+    if _folders(folder):
+        raise UserError(
+            f"no checkpoint in {folder} is whole; put a copy of one there, or start again with "
+            "another --out"
+        )
+    return None
 
 
 def load_newest(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint | None:
@@ -186,7 +298,7 @@ def _versions(folder: Path) -> dict[Path, tuple[int, int]]:
 
 def _is_damaged(path: Path) -> bool:
     try:
-        load(path)
+        verify(path)
     except UnreadableCheckpointError:
         return False
     except UserError:
@@ -196,6 +308,19 @@ def _is_damaged(path: Path) -> bool:
 
 def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _hash_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while part := file.read(2**20):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _verify(path: Path, digest: str) -> None:
+    if _hash_of(path) != digest:
+        raise UserError(f"{path} is damaged; delete {path.parent} and start again")
 
 
 def _read(path: Path, digest: str) -> bytes:

@@ -16,6 +16,7 @@ from attmask import __version__
 from attmask.commands import config, demo, evaluate, inspect, pretrain, recipes, resume, tasks
 from attmask.commands.outcome import INTERRUPTED
 from attmask.errors import UserError
+from attmask.launch import launched_rank
 
 _COMMANDS = (demo, pretrain, resume, inspect, evaluate, tasks, recipes, config)
 _FLAGS = ("--help", "--version", "--json")  # options that take no value
@@ -56,11 +57,12 @@ def build_parser() -> Parser:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The parsed command; overrides may stand anywhere, which argparse alone does not allow."""
     parser = build_parser()
-    words, overrides = _without_overrides(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    words, overrides = _without_overrides(given)
     parsed, rest = parser.parse_known_args(words)
     if rest or (overrides and not hasattr(parsed, "overrides")):
         parser.error(f"unknown argument {(rest or overrides)[0]}")
-    parsed.overrides = overrides
+    parsed.overrides, parsed.given = overrides, given
     return parsed
 
 
@@ -96,10 +98,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run(parsed)
     except UserError as fault:
-        print(f"attmask: {fault}", file=sys.stderr)
+        # Of an error that all processes have, one tells.
+        if launched_rank() == 0 or not fault.in_all_processes:
+            print(f"attmask: {fault}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("attmask: stopped", file=sys.stderr)
+        if launched_rank() == 0:
+            print("attmask: stopped", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -113,6 +118,10 @@ def _print_anywhere() -> None:
 
 
 def _show_log() -> None:
-    """Show the library's log messages as plain lines on stderr."""
+    """Show the library's log messages as plain lines on stderr.
+
+    Of several processes, those beside the main one show warnings only.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("attmask").setLevel(logging.INFO)
+    if launched_rank() == 0:
+        logging.getLogger("attmask").setLevel(logging.INFO)

@@ -15,6 +15,7 @@ from pydantic import field_validator, model_validator
 from attmask.checkpoint import CheckpointConfig
 from attmask.data.config import DataConfig
 from attmask.data.views import ViewsConfig
+from attmask.errors import UserError
 from attmask.losses import LossConfig
 from attmask.masking import MaskingConfig
 from attmask.models.backbone import BackboneConfig
@@ -66,6 +67,18 @@ class TrainConfig(Config):
     )
     threads: int | None = setting(
         None, "threads of the training process (null: PyTorch's default)", operational=True, ge=1
+    )
+    sharding: Literal["none", "fsdp"] = setting(
+        "none",
+        "what several processes hold: all weights each (none: DDP), or a part of networks and "
+        "optimizer each (fsdp: FSDP2, for large backbones)",
+        operational=True,
+    )
+    start_timeout_minutes: float = setting(
+        10.0, "longest wait for all processes to start", operational=True, gt=0
+    )
+    timeout_minutes: float = setting(
+        30.0, "longest wait for another process in a step", operational=True, gt=0
     )
 
     @field_validator("device")
@@ -179,3 +192,25 @@ def differences(there: PretrainConfig, asked: PretrainConfig) -> list[str]:
         for key, field in fields_of(PretrainConfig)
         if not extra_of(field)["operational"] and attrgetter(key)(there) != attrgetter(key)(asked)
     ]
+
+
+def check_shares(config: PretrainConfig, processes: int) -> None:
+    """Raise an error if a batch cannot be divided among processes and micro-batches."""
+    batch, parts = config.train.batch_size, config.train.accumulate
+    if batch % (processes * parts) == 0:
+        return
+    of_parts = "" if parts == 1 else f" with {parts} micro-batches each (train.accumulate)"
+    unit = processes * parts
+    below, above = batch // unit * unit, (batch // unit + 1) * unit
+    choice = f"{below} or {above}" if below else f"{above}"
+    raise UserError(
+        f"train.batch_size={batch}, which counts the images of all processes, cannot be divided "
+        f"among {processes} processes{of_parts}; use {choice}"
+    )
+
+
+def shared_settings(config: PretrainConfig) -> dict[str, object]:
+    """The settings that all processes of a run must have alike: all but those of a machine."""
+    of_machine = {"train.device", "train.workers", "train.threads"}
+    keys = (key for key, _ in fields_of(PretrainConfig))
+    return {key: attrgetter(key)(config) for key in keys if key not in of_machine}

@@ -1,9 +1,8 @@
 """The method: the student predicts what the teacher sees in patches chosen by its attention."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -11,8 +10,17 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from attmask.data.views import GLOBAL_VIEWS, Views
+from attmask.distributed import own_part
 from attmask.host import to_device
-from attmask.losses import Centre, LossConfig, cls_loss, patch_loss, sharpen, sinkhorn
+from attmask.losses import (
+    Centre,
+    LossConfig,
+    cls_loss,
+    mean_of_all,
+    patch_loss,
+    sharpen,
+    sinkhorn,
+)
 from attmask.mask import Mask
 from attmask.masking import Masker
 from attmask.models.backbone import drop_path_rates
@@ -50,6 +58,12 @@ class MeanLogits:
     cls: Float[Tensor, "K"] | None
     patches: Float[Tensor, "K"] | None
 
+    @classmethod
+    def of_all(cls, parts: "Sequence[MeanLogits]") -> "MeanLogits":
+        """The means over the equal micro-batches of a step and over all processes."""
+        means = {name: [getattr(part, name) for part in parts] for name in ("cls", "patches")}
+        return cls(**{name: None if None in of else mean_of_all(of) for name, of in means.items()})
+
 
 @dataclass(frozen=True)
 class Targets:
@@ -82,6 +96,25 @@ class Diagnostics:
         )
 
 
+@runtime_checkable
+class Engine(Protocol):
+    """The student's forward pass; gradients are shared between processes only where asked."""
+
+    def __call__(self, *inputs: Any, share_gradients: bool, **settings: Any) -> Output:
+        """The output of the student for these inputs."""
+        ...
+
+
+def _alone(student: Student) -> Engine:
+    """The student of a single process, which has nobody to share gradients with."""
+
+    def call(*inputs: Any, share_gradients: bool, **settings: Any) -> Output:
+        output: Output = student(*inputs, **settings)
+        return output
+
+    return call
+
+
 class Distiller(nn.Module):
     """A student that learns from its own moving average."""
 
@@ -90,7 +123,7 @@ class Distiller(nn.Module):
     ) -> None:
         super().__init__()
         self.student = student
-        self._engine: tuple[Callable[..., Output]] = (student,)  # in a tuple: not a second child
+        self._engine: Engine = _alone(student)
         self.teacher = Teacher.of(student)
         self.masker = masker
         self.loss = loss
@@ -100,16 +133,9 @@ class Distiller(nn.Module):
         self.cls_centre = Centre(prototypes, loss.centre_momentum)
         self.patch_centre = Centre(prototypes, loss.centre_momentum)
 
-    def wrap_student(self, wrap: Callable[[Student], Callable[..., Output]]) -> None:
+    def wrap_student(self, engine: Engine) -> None:
         """Call the student through an engine such as DDP; names of weights stay as they are."""
-        self._engine = (wrap(self.student),)
-
-    def _call_student(self, *inputs: Any, share_gradients: bool, **settings: Any) -> Output:
-        """The student's forward; an engine that shares gradients does so only where asked."""
-        (engine,) = self._engine
-        apart = nullcontext() if share_gradients else getattr(engine, "no_sync", nullcontext)()
-        with apart:
-            return engine(*inputs, **settings)
+        self._engine = engine
 
     def forward(self, views: Views, now: StepSchedule) -> Losses:
         """The total loss of a batch."""
@@ -169,7 +195,7 @@ class Distiller(nn.Module):
     ) -> Losses:
         """The loss of the student's masked global crops."""
         loss, mask = self.loss, targets.mask
-        guess = self._call_student(
+        guess = self._engine(
             views.globals.flatten(0, 1),
             mask,
             share_gradients=share_gradients,
@@ -191,7 +217,7 @@ class Distiller(nn.Module):
     def _local_part(self, views: Views, targets: Targets, now: StepSchedule) -> Losses:
         """The loss of the student's local crops against the teacher's global crops."""
         count = len(views.locals)
-        guess = self._call_student(
+        guess = self._engine(
             views.locals.flatten(0, 1),
             share_gradients=False,
             keep=self._drop_path(views, now, first_view=GLOBAL_VIEWS, count=count),
@@ -222,20 +248,16 @@ class Distiller(nn.Module):
     @torch.no_grad()
     def update_teacher_(self, momentum: float) -> None:
         """The moving average: teacher = m * teacher + (1 - m) * student."""
-        teacher: list[Tensor] = list(self.teacher.parameters())
-        student: list[Tensor] = list(self.student.parameters())
+        teacher = [own_part(p) for p in self.teacher.parameters()]
+        student = [own_part(p) for p in self.student.parameters()]
         torch._foreach_lerp_(teacher, student, 1 - momentum)
 
     @torch.no_grad()
-    def update_centres_(self, means: Sequence[MeanLogits]) -> None:
-        """Once for each optimiser step, after use, with the means of all its micro-batches."""
-        for centre, of_parts in (
-            (self.cls_centre, [part.cls for part in means]),
-            (self.patch_centre, [part.patches for part in means]),
-        ):
-            known = [mean for mean in of_parts if mean is not None]
-            if known:
-                centre.update_(known)
+    def update_centres_(self, means: MeanLogits) -> None:
+        """Once for each optimiser step, after use."""
+        for centre, mean in ((self.cls_centre, means.cls), (self.patch_centre, means.patches)):
+            if mean is not None:
+                centre.update_(mean)
 
 
 def patch_weights(mask: Mask, dtype: torch.dtype) -> Float[Tensor, "M"]:

@@ -2,16 +2,22 @@
 
 import math
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from attmask.errors import UserError
+from attmask.launch import export_environment, launched, launched_rank, local_rank
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 Value = TypeVar("Value")
 
@@ -31,22 +37,33 @@ def is_main() -> bool:
     return rank() == 0
 
 
-def require_one_process() -> None:
-    """Raise an error if several processes were launched: they would overwrite each other's run."""
-    launched = int(os.environ.get("WORLD_SIZE", "1"))
-    if max(launched, world_size()) > 1:
-        raise UserError(
-            f"{max(launched, world_size())} processes were launched, but gradients are not yet "
-            "shared between processes; start one process (unset WORLD_SIZE)"
-        )
-
-
 def average_(tensor: Tensor) -> Tensor:
     """Replace the tensor by its mean over all processes."""
     if world_size() > 1:
         dist.all_reduce(tensor)
         tensor /= world_size()
     return tensor
+
+
+def is_sharded(tensor: Tensor) -> "TypeGuard[DTensor]":
+    """Whether each process holds only a part of the tensor."""
+    if world_size() == 1:
+        return False
+    from torch.distributed.tensor import DTensor  # takes half a second
+
+    return isinstance(tensor, DTensor)
+
+
+def own_part(tensor: Tensor) -> Tensor:
+    """The part of a sharded tensor that this process holds; any other tensor as it is."""
+    return tensor.to_local() if is_sharded(tensor) else tensor
+
+
+def norms_of_all(norms: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The norms of sharded tensors from those of this process's parts, in one message."""
+    squared = torch.stack(list(norms)).square()
+    dist.all_reduce(squared)
+    return squared.sqrt().unbind()
 
 
 def logsumexp_over_rows(values: Tensor) -> Tensor:
@@ -78,12 +95,12 @@ def from_main(value: Value) -> Value:
     return said[0]
 
 
-def gather(value: Value) -> list[Value]:
+def gather(value: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
     """The values of all processes, in the order of their ranks."""
     if world_size() == 1:
         return [value]
     values: list[Value | None] = [None] * world_size()
-    dist.all_gather_object(values, value)
+    dist.all_gather_object(values, value, group)
     return [each for each in values if each is not None]
 
 
@@ -99,29 +116,92 @@ def wait_for_all() -> None:
 
 
 @contextmanager
-def processes(device: torch.device) -> Iterator[None]:
-    """The process group of a launch with several processes (torchrun), for as long as it lasts."""
-    launched = int(os.environ.get("WORLD_SIZE", "1"))
-    if launched == 1 or not dist.is_available() or dist.is_initialized():
+def processes(
+    device: torch.device,
+    *,
+    start_timeout: timedelta = timedelta(minutes=10),
+    timeout: timedelta = timedelta(hours=6),
+) -> Iterator[None]:
+    """The process group of a launch with several processes, for as long as it lasts.
+
+    `start_timeout` is how long to wait for all processes to come, `timeout` how long for one that
+    is late: torchrun ends all where one dies, but the main one may join features for many minutes.
+    """
+    if launched() == 1 or not dist.is_available() or dist.is_initialized():
         yield
         return
+    export_environment()
+    backend = "cpu:gloo"  # host tensors too, so that processes agree without waiting for a device
     if device.type == "cuda":
         torch.cuda.set_device(own_device(device))  # what NCCL sends objects through
-    # The main process may join features for many minutes; torchrun ends all where one dies.
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(hours=6))
+        backend = "cpu:gloo,cuda:nccl"
+    with one_line_errors():
+        store, rank, count = _meet(start_timeout)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=timeout)
     try:
-        yield
+        with one_line_errors():
+            yield
     finally:
         dist.destroy_process_group()
 
 
+def _meet(timeout: timedelta) -> tuple[Any, int, int]:
+    """The store through which all processes find each other."""
+    try:
+        store, rank, count = next(rendezvous("env://", timeout=timeout))
+        # Each waits for all: only then is it known that none is missing.
+        store.set(f"attmask/{rank}", socket.gethostname())
+        store.wait([f"attmask/{other}" for other in range(count)], timeout)
+    except dist.DistError as fault:
+        raise UserError(
+            f"{launched()} processes were launched, but not all of them met within "
+            f"{timeout.total_seconds():.0f} s at {os.environ.get('MASTER_ADDR')}:"
+            f"{os.environ.get('MASTER_PORT')}; see whether one of them failed, and whether the "
+            "machines reach each other there, or raise train.start_timeout_minutes"
+        ) from fault
+    return store, rank, count
+
+
+class LostProcessError(UserError):
+    """Another process has ended or did not answer in time, as all that are left notice."""
+
+    in_all_processes = True
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turn errors of the communication into a one-line LostProcessError."""
+    try:
+        yield
+    except RuntimeError as fault:
+        if not _is_communication(fault):
+            raise
+        said = str(fault)
+        late = "imed out" in said or "imeout" in said
+        happened = "did not answer in time" if late else "has ended"
+        advice = (
+            "it may be slow or stuck: look at its messages, or raise train.timeout_minutes"
+            if late
+            else "look at its messages"
+        )
+        raise LostProcessError(
+            f"another process {happened}, so process {rank()} of {world_size()} cannot go on; "
+            f"{advice}; the same command resumes"
+        ) from fault
+
+
+def _is_communication(fault: RuntimeError) -> bool:
+    """gloo raises plain RuntimeErrors, which name its files."""
+    return isinstance(fault, dist.DistError) or "gloo" in str(fault) or "NCCL" in str(fault)
+
+
 def own_device(device: torch.device) -> torch.device:
     """The device of this process: on a machine with several GPUs, each process has its own."""
-    if device == torch.device("cuda") and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    if device == torch.device("cuda") and launched() > 1:
+        return torch.device("cuda", local_rank())
     return device
 
 
 def launched_main() -> bool:
     """Whether this is the main process of a launch, also after its group has ended."""
-    return int(os.environ.get("RANK", "0")) == 0
+    return launched_rank() == 0

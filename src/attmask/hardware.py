@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from attmask.errors import UserError
+from attmask.launch import launched_here
 
 Format = Literal["bf16", "fp16", "fp32"]
 Part = TypeVar("Part")
@@ -54,8 +55,7 @@ def default_workers() -> int:
 
     Processes that were launched on one machine share its cores.
     """
-    launched = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, min(16, cores() // launched - 1))
+    return max(1, min(16, cores() // launched_here() - 1))
 
 
 @dataclass(frozen=True)

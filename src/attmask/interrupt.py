@@ -3,11 +3,16 @@
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from attmask.launch import launched
+
 log = logging.getLogger(__name__)
+
+_GRACE_SECONDS = 3.0
 
 
 class StopRequestedError(Exception):
@@ -27,14 +32,22 @@ def stopping(count: Callable[[int], None], stopped: Callable[[], bool]) -> Calla
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Handle SIGINT and SIGTERM: the first requests a stop, a second SIGINT ends at once."""
-    received: list[int] = []
+    """Handle SIGINT and SIGTERM: the first requests a stop, a second SIGINT ends at once.
+
+    A launcher of several processes sends on the Ctrl-C that they have received already, so there
+    a second SIGINT counts only some seconds after the first.
+    """
+    received: list[float] = []
+    grace = _GRACE_SECONDS if launched() > 1 else 0.0
 
     def note(number: int, frame: FrameType | None) -> None:
-        if received and number == signal.SIGINT:
+        if received and number == signal.SIGINT and time.monotonic() - received[0] >= grace:
             raise KeyboardInterrupt
-        received.append(number)
-        log.warning("stopping after this step or batch (press Ctrl-C again to stop without saving)")
+        if not received:
+            log.info(
+                "stopping after this step or batch (press Ctrl-C again to stop without saving)"
+            )
+        received.append(time.monotonic())
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # signals belong to the main thread; a caller's thread has none

@@ -41,11 +41,14 @@ class Centre(nn.Module):
         self.momentum = momentum
         self.register_buffer("value", torch.zeros(prototypes))
 
-    def update_(self, means: Sequence[Float[Tensor, "K"]]) -> None:
-        """Move towards the mean logits of a step, given for each of its equal micro-batches; the
-        mean over all processes counts."""
-        mean = distributed.average_(torch.stack(list(means)).to(self.value.dtype).mean(dim=0))
-        self.value.mul_(self.momentum).add_(mean, alpha=1 - self.momentum)
+    def update_(self, mean: Float[Tensor, "K"]) -> None:
+        """Move towards the mean logits of a step."""
+        self.value.mul_(self.momentum).add_(mean.to(self.value.dtype), alpha=1 - self.momentum)
+
+
+def mean_of_all(parts: Sequence[Float[Tensor, "K"]]) -> Float[Tensor, "K"]:
+    """The mean over the equal micro-batches of a step and over all processes."""
+    return distributed.average_(_full(torch.stack(list(parts))).mean(dim=0))
 
 
 def sharpen(

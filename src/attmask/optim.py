@@ -1,12 +1,13 @@
 """AdamW with the reference's parameter groups and clipping."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 from pydantic import field_validator
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from attmask import distributed
 from attmask.settings import Config, setting
 
 
@@ -63,10 +64,13 @@ def clip_each_parameter_(parameters: Iterable[nn.Parameter], limit: float) -> No
     The reference clips tensor by tensor, not over all together. Nothing here waits for the
     device.
     """
-    grads = [p.grad for p in parameters if p.grad is not None]
-    if not grads:
+    whole = [p.grad for p in parameters if p.grad is not None]
+    if not whole:
         return
+    grads = [distributed.own_part(grad) for grad in whole]
     norms = torch._foreach_norm(grads)
+    if any(distributed.is_sharded(grad) for grad in whole):
+        norms = distributed.norms_of_all(norms)
     factors = [(limit / (norm + 1e-6)).clamp(max=1.0) for norm in norms]
     torch._foreach_mul_(grads, factors)
 
@@ -84,6 +88,17 @@ def moment_bytes(module: nn.Module) -> int:
     """The bytes of `optimizer_tensors` after the first step: two moments per parameter."""
     trained = (p for p in module.parameters() if p.requires_grad)
     return sum(2 * p.numel() * p.element_size() for p in trained)
+
+
+def empty_moments_(optimizer: Optimizer, module: nn.Module, stored: Collection[str]) -> None:
+    """Make room for the moments that a checkpoint has, for those who fill them in place."""
+    for name, parameter in module.named_parameters():
+        if f"{name}:step" in stored:
+            optimizer.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
 
 
 def load_optimizer_tensors(

@@ -5,14 +5,18 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+import socket
+import time
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from attmask import atomic, checkpoint, distributed
+from attmask.agreement import together
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, differences, from_yaml, to_yaml
 from attmask.data.contents import fingerprint
@@ -20,11 +24,15 @@ from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.overrides import checked, extra_of, fields_of, text_of
 
+if TYPE_CHECKING:
+    from attmask.sharded import Shards
+
 log = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
 ORIGIN = "run.json"
 _LONGEST_NAME = 100
+_DISK_SECONDS = 30.0  # until a network disk shows a new file to other machines
 
 
 class RunFolder:
@@ -36,18 +44,35 @@ class RunFolder:
         self.images = len(source)
         self.fingerprint = fingerprint(source)
 
-    def resume(self) -> Checkpoint | None:
-        """Write the settings and return the newest checkpoint, or None if there is none."""
-        with self._disk_errors():
-            found = self._find()
-            self._write_config()
+    def resume(self, groups: Collection[str] | None = None) -> Checkpoint | None:
+        """Write the settings and return the newest checkpoint, or None if there is none.
+
+        `groups` are the tensors to read (None: all). All processes resume from the one the main one finds.
+        """
+        with together(), self._disk_errors():
+            if self.path.exists() and not self.path.is_dir():
+                raise UserError(f"{self.path} is a file; choose another --out")
+        found = self._newest(groups)
+        with together(), self._disk_errors():
+            self._check(found)
+        with together(), self._disk_errors():
+            if distributed.is_main():
+                atomic.write(self.path / CONFIG, to_yaml(self.config))
+        with together():
+            self._check_shared_disk()
         return found
 
     def save(
-        self, step: int, tensors: Mapping[str, Mapping[str, Tensor]], scaler: Mapping[str, object]
+        self,
+        step: int,
+        tensors: Mapping[str, Mapping[str, Tensor]],
+        scaler: Mapping[str, object],
+        *,
+        shards: "Shards | None" = None,
+        writer: str | None = None,
     ) -> None:
-        """Write a checkpoint; only the main process does."""
-        if not distributed.is_main():
+        """Write a checkpoint; all processes do so together where it has shards."""
+        if not distributed.is_main() and shards is None:
             return
         info = {
             "scaler": dict(scaler),
@@ -55,8 +80,13 @@ class RunFolder:
             "fingerprint": self.fingerprint,
             "config": self.config.model_dump(mode="json"),
         }
-        made = Checkpoint(step, tensors, info)
-        checkpoint.save(self.path / "checkpoints", made, keep=self.config.checkpoint.keep)
+        checkpoint.save(
+            self.path / "checkpoints",
+            Checkpoint(step, tensors, info),
+            keep=self.config.checkpoint.keep,
+            shards=shards,
+            writer=writer,
+        )
 
     def keep_origin(self, data: Path) -> None:
         """Record the path of the images, for `attmask resume`."""
@@ -75,15 +105,25 @@ class RunFolder:
                 f"{_amount(free)} free; make room or choose another --out"
             )
 
-    def _find(self) -> Checkpoint | None:
+    def _newest(self, groups: Collection[str] | None) -> Checkpoint | None:
+        """The newest intact checkpoint, the same for all processes."""
+        folder = self.path / "checkpoints"
+        if distributed.world_size() == 1:
+            with self._disk_errors():
+                return checkpoint.load_newest(folder, only=groups)
+        with together(), self._disk_errors():
+            mine = checkpoint.find_newest(folder) if distributed.is_main() else None
+        name = distributed.from_main(None if mine is None else mine.name)
+        with together(), self._disk_errors():
+            return None if name is None else checkpoint.load(folder / name, only=groups)
+
+    def _check(self, found: Checkpoint | None) -> None:
+        """Raise an error if the folder holds something else than this run."""
         saved = self.path / CONFIG
-        if self.path.exists() and not self.path.is_dir():
-            raise UserError(f"{self.path} is a file; choose another --out")
-        found = checkpoint.load_newest(self.path / "checkpoints")
         if found is None:
             if not saved.exists() and self.path.exists() and any(self.path.iterdir()):
                 raise UserError(f"{self.path} is not empty and holds no run; choose another --out")
-            return None  # a run that saved nothing has nothing to lose
+            return  # a run that saved nothing has nothing to lose
         if changed := differences(_config_of(self.path, found), self.config):
             raise UserError(
                 f"{self.path} holds a run with other settings ({'; '.join(changed)}); "
@@ -99,11 +139,17 @@ class RunFolder:
                 f"{self.path} holds a run on {self.images} images of other names or classes; "
                 "choose another --out, or use the same images to resume"
             )
-        return found
 
-    def _write_config(self) -> None:
-        if distributed.is_main():
-            atomic.write(self.path / CONFIG, to_yaml(self.config))
+    def _check_shared_disk(self) -> None:
+        """Raise an error if this process does not see what the main one has written."""
+        until = time.monotonic() + _DISK_SECONDS
+        while distributed.world_size() > 1 and not (self.path / CONFIG).exists():
+            if time.monotonic() > until:
+                raise UserError(
+                    f"{self.path / CONFIG}, which the main process has written, is not seen on "
+                    f"{socket.gethostname()}; choose an --out on a disk that all machines share"
+                )
+            time.sleep(0.5)
 
     @contextmanager
     def _disk_errors(self) -> Iterator[None]:

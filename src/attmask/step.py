@@ -20,7 +20,8 @@ class StepReport:
 
     losses: Sequence[Losses]
     diagnostics: Sequence[Diagnostics]
-    mean_logits: Sequence[MeanLogits]
+    mean_logits: MeanLogits
+    """Of all micro-batches and processes."""
 
     def metrics(self) -> tuple[Metric, ...]:
         """Losses, the total first, and diagnostics as means over micro-batches.
@@ -93,13 +94,14 @@ def compute_gradients(
         losses.append(Losses.sum(terms))
         diagnostics.append(Diagnostics.of(targets))
         mean_logits.append(targets.mean_logits)
-    return StepReport(losses, diagnostics, mean_logits)
+    # Shared here, so that an update needs no other process and is never left half done.
+    return StepReport(losses, diagnostics, MeanLogits.of_all(mean_logits))
 
 
 def update_(
     distiller: Distiller,
     optimizer: Optimizer,
-    mean_logits: Sequence[MeanLogits],
+    mean_logits: MeanLogits,
     now: StepSchedule,
     precision: Precision,
     *,

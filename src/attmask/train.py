@@ -1,6 +1,7 @@
 """Pre-training: the loop around the step, with checkpoints, evaluations and the log."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import torch
 
-from attmask import distributed
-from attmask.config import PretrainConfig
+from attmask import atomic, distributed
+from attmask.agreement import SharedError, Wishes, mean_metrics, require_same, together
+from attmask.config import PretrainConfig, check_shares
 from attmask.data.config import DataConfig
 from attmask.data.decode import check_readable
 from attmask.data.loader import Loader
@@ -18,6 +20,7 @@ from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
 from attmask.data.subset import first_per_class, first_percent
 from attmask.data.views import Views
+from attmask.engine import attach_engine_
 from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.heap import Heap, return_freed_memory
@@ -26,14 +29,11 @@ from attmask.metric import Metric
 from attmask.models.backbone import Backbone
 from attmask.monitor import Monitor, Pace, read_metrics
 from attmask.networks import build_distiller
-from attmask.optim import (
-    build_optimizer,
-    load_optimizer_tensors,
-    moment_bytes,
-    optimizer_tensors,
-)
+from attmask.optim import build_optimizer
 from attmask.run import RunFolder
+from attmask.saving import BackgroundWriter
 from attmask.schedules import Schedules, StepSchedule
+from attmask.state import TrainingState
 from attmask.step import StepReport, compute_gradients, update_
 
 log = logging.getLogger(__name__)
@@ -90,61 +90,82 @@ class Trainer:
     """A pre-training run: its parts, its progress, and how it is saved and resumed."""
 
     def __init__(self, config: PretrainConfig, source: Source, run: Path) -> None:
-        distributed.require_one_process()
         self.config = config
         self.run = run
-        self.device = choose_device(config.train.device)
+        self.device = distributed.own_device(choose_device(config.train.device))
         self.precision = Precision.choose(config.train.precision, self.device)
         if config.train.threads is not None:
             torch.set_num_threads(config.train.threads)
-        source = _subset(source, config.data)
-        check_readable(source, config.data)
         asked = config.train.workers
         self.workers = default_workers() if asked is None else asked
-        listed = run if distributed.is_main() else None
-        self.loader = Loader(
-            source,
-            config.data,
-            config.views,
-            batch_size=config.train.batch_size,
-            seed=config.seed,
-            workers=self.workers,
-            quarantine=Quarantine(listed, len(source), config.data.unreadable_limit),
-            rank=distributed.rank(),
-            world=distributed.world_size(),
+        with together():
+            source = _subset(source, config.data)
+            check_readable(source, config.data)
+            check_shares(config, distributed.world_size())
+            self.loader = self._loader(source)
+            self.folder = RunFolder(run, config, source)
+        require_same(
+            "images",
+            (len(source), self.folder.fingerprint),
+            lambda other, main: f"{other[0]} of them, there {main[0]}",
+            "give all processes the same images, under the same names",
         )
         self.schedules = Schedules(
             config.schedule,
             steps_per_epoch=self.loader.steps_per_epoch,
             batch_size=config.train.batch_size,
         )
-        self.distiller = build_distiller(config).to(self.device)
+        with together():
+            self.distiller = build_distiller(config)
+        backbones = self.distiller.student.backbone, self.distiller.teacher.backbone
+        if config.train.recompute:
+            backbones[0].recompute_blocks()
+        if config.train.compile:
+            for backbone in backbones:
+                backbone.compile_blocks()
+        attach_engine_(self.distiller, config.train.sharding, self.device)
         self.optimizer = build_optimizer(self.distiller.student, config.optim)
+        self.state = TrainingState(self.distiller, self.optimizer)
         self.step = 0
-        self.folder = RunFolder(run, config, source)
         self._saved_step: int | None = None
         self._saved_at = time.monotonic()
+        self._writer = BackgroundWriter()
+        self._wishes = Wishes()
+        self._stop = False
         self._updating = False
         self.heap = Heap()
         self._evaluation_cut = False
         self._pace = Pace()
         self._resume()
         self._say_what_runs()
-        if config.train.recompute:
-            self.distiller.student.backbone.recompute_blocks()
-        if config.train.compile:
-            self.distiller.student.backbone.compile_blocks()
-            self.distiller.teacher.backbone.compile_blocks()
+
+    def _loader(self, source: Source) -> Loader:
+        config, main = self.config, distributed.is_main()
+        listed = Quarantine(self.run if main else None, len(source), config.data.unreadable_limit)
+        return Loader(
+            source,
+            config.data,
+            config.views,
+            batch_size=config.train.batch_size,
+            seed=config.seed,
+            workers=self.workers,
+            quarantine=listed,
+            rank=distributed.rank(),
+            world=distributed.world_size(),
+        )
 
     def _say_what_runs(self) -> None:
         parameters = sum(p.numel() for p in self.distiller.student.backbone.parameters())
         done = f", resumed at step {self.step}" if self.step else ""
+        count = distributed.world_size()
+        engine = "FSDP2" if self.state.is_sharded else "DDP"
         log.info(
-            "%d images, %d steps of %d, backbone of %.1f M parameters, %s in %s%s",
+            "%d images, %d steps of %d, backbone of %.1f M parameters, %s%s in %s%s",
             self.folder.images,
             self.schedules.steps,
             self.config.train.batch_size,
             parameters / 1e6,
+            f"{count} processes ({engine}) on " if count > 1 else "",
             self.device,
             self.precision.format,
             ", finished already" if self.finished else done,
@@ -162,40 +183,44 @@ class Trainer:
 
     def _resume(self) -> None:
         """Resume from the newest checkpoint, if there is one."""
-        found = self.folder.resume()
+        found = self.folder.resume(self.state.wanted_groups)
         if found is None:
             return
-        self.distiller.load_state_dict(dict(found.tensors["weights"]))
-        tensors = dict(found.tensors["optimizer"])
-        load_optimizer_tensors(self.optimizer, self.distiller.student, tensors)
+        self.state.restore(found)
         self.precision.scaler.load_state_dict(found.info["scaler"])
         self.step = self._saved_step = found.step
 
     def save(self) -> None:
-        """Write a checkpoint of the step reached, unless it is there already."""
+        """Copy the state of the step reached, unless it is saved already, and begin to write it.
+
+        Training may go on meanwhile; `finish_saving` waits for the checkpoint.
+        """
         if self._saved_step == self.step:
             return
         if self._updating:
             raise UserError(f"step {self.step + 1} failed in its update, so it was not saved")
-        weights = self.distiller.state_dict()
-        if not all(tensor.isfinite().all() for tensor in weights.values()):
+        self.finish_saving()
+        if not self.state.is_finite():
             raise UserError(
                 f"the weights are not finite after step {self.step} and were not saved; start "
                 "again with a lower schedule.lr or with train.precision=fp32"
             )
-        moments = optimizer_tensors(self.optimizer, self.distiller.student)
-        tensors = {"weights": weights, "optimizer": moments}
-        self.folder.save(self.step, tensors, self.precision.scaler.state_dict())
+        made, step = self.state.snapshot(), self.step
+        scaler = self.precision.scaler.state_dict()
+        writer = distributed.from_main(atomic.new_writer()) if made.shards else None
+        self._writer.start(
+            lambda: self.folder.save(step, made.tensors, scaler, shards=made.shards, writer=writer)
+        )
         self._saved_step, self._saved_at = self.step, time.monotonic()
+
+    def finish_saving(self) -> None:
+        """Wait until the checkpoint that is being written is on the disk."""
+        self._writer.wait()
 
     def check_room(self) -> None:
         """Refuse to train where the first checkpoint would not fit on the disk."""
-        self.folder.check_room(self.checkpoint_bytes())
-
-    def checkpoint_bytes(self) -> int:
-        """The size of a checkpoint: the weights of both networks and the optimiser's moments."""
-        weights = sum(tensor.nbytes for tensor in self.distiller.state_dict().values())
-        return int(weights) + moment_bytes(self.distiller.student)
+        with together():
+            self.folder.check_room(self.state.checkpoint_bytes)
 
     def train(self, evaluate: Evaluate | None = None) -> Outcome:
         """Train to the end or until a stop is requested; the last step is saved either way."""
@@ -205,36 +230,55 @@ class Trainer:
         monitor = Monitor(self.run, self.config.monitor, total_steps=total, start_step=first)
         with monitor, stop_signals() as stopped:
             try:
-                self._loop(evaluate, monitor, stopped)
-            except UserError:
-                with suppress(UserError):  # nothing is lost but what cannot be saved
-                    self.save()
-                    monitor.message(f"saved at step {self.step} of {total}")
+                with distributed.one_line_errors():
+                    self._loop(evaluate, monitor, stopped)
+            except UserError as fault:
+                self._save_what_can_be_saved(fault, monitor)
                 raise
             finally:
                 self.loader.close()
             self.save()
+            self.finish_saving()
         return Outcome(self.run, self.step, total, not self._evaluation_cut, first)
+
+    def _save_what_can_be_saved(self, fault: UserError, monitor: Monitor) -> None:
+        """After an error: all processes together where all have it, else the main one alone."""
+        alone = distributed.world_size() > 1 and not isinstance(fault, SharedError)
+        if alone and self.state.is_sharded:
+            return  # it takes all processes to put the weights together
+        with suppress(UserError):  # nothing is lost but what cannot be saved
+            self.save()
+            self.finish_saving()
+            monitor.message(f"saved at step {self.step} of {self.schedules.steps}")
 
     def _loop(
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
     ) -> None:
         """Train epoch after epoch from the current step, with evaluations and checkpoints."""
-        every_seconds = self.config.checkpoint.every_minutes * 60
-        if self.evaluation_missing():
+        if distributed.from_main(self.evaluation_missing()):
             self._evaluate(evaluate, monitor, stopped)
         self._pace.restart(self.step, self.loader.waited_seconds)
-        while not self.finished and not stopped():
+        while not self.finished and not self._is_stopped(stopped):
             epoch, done = divmod(self.step, self.schedules.steps_per_epoch)
             for views in self._views(epoch, done):
                 self._one_step(views, monitor)
-                if time.monotonic() - self._saved_at >= every_seconds and not self.finished:
+                self._writer.check()
+                self._stop, save = self._wishes.share(stopped(), self._is_saving_due())
+                if save and not self.finished:
                     self.save()
-                if stopped() and not self.finished:
+                if self._stop and not self.finished:
                     break
             else:
                 if self._is_evaluation_due():
                     self._evaluate(evaluate, monitor, stopped)
+
+    def _is_stopped(self, stopped: Callable[[], bool]) -> bool:
+        """Whether any process was asked to stop."""
+        return self._stop or not distributed.all_agree(not stopped())
+
+    def _is_saving_due(self) -> bool:
+        every_seconds = self.config.checkpoint.every_minutes * 60
+        return time.monotonic() - self._saved_at >= every_seconds
 
     def _views(self, epoch: int, done: int) -> Iterator[Views]:
         for batch in self.loader.epoch(epoch, done):
@@ -273,9 +317,12 @@ class Trainer:
 
     def _report(self, report: StepReport, now: StepSchedule, monitor: Monitor) -> None:
         """Log the step and show it; this is the only place that waits for the device."""
-        metrics = report.metrics()
+        metrics = mean_metrics(report.metrics())
         total = metrics[0].value
-        monitor.check_finite(now.step, total)
+        if not math.isfinite(total):  # in all processes
+            with together():
+                monitor.check_finite(now.step, total)
+        self._tell_unreadable()
         speed, waiting = self._pace.measure(self.step, self.loader.waited_seconds)
         images_per_second = speed * self.config.train.batch_size
         unreadable = self.loader.quarantine.count
@@ -289,6 +336,14 @@ class Trainer:
             epoch=now.epoch,
         )
         monitor.progress(self.step, total, images_per_second, waiting)
+
+    def _tell_unreadable(self) -> None:
+        """Add the unreadable images that other processes met, so that all count the same ones."""
+        quarantine = self.loader.quarantine
+        if distributed.world_size() > 1:
+            for lines in distributed.gather(quarantine.take_untold()):
+                quarantine.add(lines)
+            quarantine.take_untold()  # all have them
 
     def evaluation_missing(self) -> bool:
         """Whether a resumed run still lacks the evaluation of its current step."""
@@ -310,16 +365,17 @@ class Trainer:
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
     ) -> None:
         """Evaluate the teacher; a resumed run repeats an evaluation that a stop interrupted."""
-        if evaluate is None or not distributed.is_main():
+        if evaluate is None:
             return
         if self.step > 0:
             self.save()
+            self.finish_saving()
         epoch = self.step // self.schedules.steps_per_epoch
         return_freed_memory()  # that of the steps, which an evaluation cannot use well
         try:
             metrics = evaluate(self.teacher, self.precision.autocast, stopped)
-        except StopRequestedError:
-            self._evaluation_cut = True
+        except StopRequestedError:  # in all processes
+            self._evaluation_cut = self._stop = True
             monitor.message(f"epoch {epoch}: the evaluation was stopped; a resumed run repeats it")
             return
         if metrics:

@@ -1,9 +1,6 @@
-"""What PyTorch's engines make of a network: DDP, FSDP2, export, and a device never waited for."""
+"""What PyTorch makes of a network: export, and a device that is never waited for."""
 
-import subprocess
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,77 +19,6 @@ from attmask.optim import build_optimizer
 from attmask.recipe import load_recipe
 from attmask.schedules import Schedules
 from attmask.step import train_step
-from tests.runs import environment
-
-WORKER = """
-import sys
-import torch
-import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
-from torch.nn.parallel import DistributedDataParallel
-
-from attmask.config import override
-from attmask.data.views import Views
-from attmask.hardware import Precision
-from attmask.optim import build_optimizer
-from attmask.recipe import load_recipe
-from attmask.schedules import Schedules
-from attmask.networks import build_distiller
-from attmask.step import train_step
-
-engine, rank, store = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-config = override(load_recipe("tiny"), ["backbone.drop_path=0.3", "masking.probability=1"])
-distiller = build_distiller(config)
-if engine == "ddp":
-    distiller.wrap_student(DistributedDataParallel)
-else:
-    mesh = init_device_mesh("cpu", (2,))
-    for network in (distiller.student, distiller.teacher):
-        for block in network.backbone.blocks:
-            fully_shard(block, mesh=mesh)
-            register_fsdp_forward_method(block, "cls_attention")
-        fully_shard(network, mesh=mesh, reshard_after_forward=True)
-optimizer = build_optimizer(distiller.student, config.optim)
-before = {name: p.detach().clone() for name, p in distiller.student.named_parameters()}
-now = Schedules(config.schedule, steps_per_epoch=2, batch_size=8).at(2)
-chance = torch.Generator().manual_seed(rank)
-views = Views(
-    torch.randn(2, 4, 3, 32, 32, generator=chance),
-    torch.randn(2, 4, 3, 16, 16, generator=chance),
-    first_image=4 * rank,
-)
-precision = Precision.choose("fp32", torch.device("cpu"))
-report = train_step(distiller, optimizer, views, now, precision, clip=3.0)
-assert report.losses[0].total.isfinite()
-moved = [n for n, p in distiller.student.named_parameters() if not torch.equal(p, before[n])]
-assert len(moved) > 0.9 * len(before), moved
-if engine == "ddp":
-    weights = torch.cat([p.detach().flatten() for p in distiller.student.parameters()])
-    theirs = [torch.empty_like(weights) for _ in range(2)]
-    dist.all_gather(theirs, weights)
-    assert torch.equal(*theirs), "both processes must hold the same weights"
-dist.barrier()
-dist.destroy_process_group()
-print("done")
-"""
-
-
-@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
-def test_a_step_runs_on_two_processes(engine: str, tmp_path: Path) -> None:
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, engine, str(rank), str(tmp_path / "store")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment(),
-        )
-        for rank in range(2)
-    ]
-    said = [worker.communicate(timeout=240)[0] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(said)
 
 
 def test_the_backbone_can_be_exported() -> None:

@@ -284,7 +284,7 @@ def test_the_size_of_a_checkpoint_is_known_before_the_first_step(
     scenes: Path, tmp_path: Path
 ) -> None:
     made = trainer(scenes, tmp_path, "schedule.epochs=1")
-    foreseen = made.checkpoint_bytes()
+    foreseen = made.state.checkpoint_bytes
     made.train()
     (folder,) = (tmp_path / "checkpoints").iterdir()
     written = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
@@ -295,7 +295,7 @@ def test_a_full_disk_is_said_before_any_training(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = trainer(scenes, tmp_path)
-    monkeypatch.setattr(made, "checkpoint_bytes", lambda: 10**17)
+    monkeypatch.setattr(type(made.state), "checkpoint_bytes", 10**17)
     with pytest.raises(UserError, match=r"a checkpoint takes 100000000\.0 GB, but the disk of"):
         made.train(Watch())
     assert records(tmp_path) == []

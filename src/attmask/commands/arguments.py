@@ -1,7 +1,8 @@
 """Arguments that several commands share."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +19,43 @@ def add_overrides(
     parser.set_defaults(overrides=[])
     parser.usage = f"{parser.format_usage().removeprefix('usage: ').strip()} [key=value ...]"
     parser.epilog = f"key=value overrides a setting, e.g. {example}"
+
+
+def add_processes(parser: argparse.ArgumentParser) -> None:
+    """Add the option for several processes on this machine."""
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        type=at_least(1),
+        default=1,
+        help="processes on this machine that train together, e.g. one for each GPU (default: 1; "
+        "for several machines use torchrun or srun)",
+    )
+
+
+def launch_processes(parsed: argparse.Namespace) -> int | None:
+    """Run this command in several processes if asked to; the exit status, or None if not."""
+    if parsed.processes == 1:
+        return None
+    from attmask.hardware import cores
+    from attmask.launch import launch_here, launched
+
+    if launched() > 1:
+        raise UserError(
+            f"--processes {parsed.processes} was given to a process that torchrun or srun has "
+            "launched; use one of the two"
+        )
+    threads = max(1, cores() // parsed.processes)
+    return launch_here(parsed.processes, without_processes(parsed.given), threads=threads)
+
+
+def without_processes(words: Sequence[str]) -> list[str]:
+    """The words of a command line without --processes and its value."""
+    kept: list[str] = []
+    for before, word in pairwise(["", *words]):
+        if before != "--processes" and not word.startswith("--processes"):
+            kept.append(word)
+    return kept
 
 
 def at_least(least: int) -> Callable[[str], int]:

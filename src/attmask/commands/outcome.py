@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from attmask.launch import launched_rank
+
 if TYPE_CHECKING:
     from attmask.train import Outcome
 
@@ -11,12 +13,16 @@ INTERRUPTED = 130
 def tell(outcome: "Outcome") -> int:
     """Print how a run ended and return the exit status."""
     if not outcome.finished:
-        print(
-            f"attmask: stopped and saved at step {outcome.steps} of {outcome.total_steps}; "
+        say(
+            f"stopped and saved at step {outcome.steps} of {outcome.total_steps}; "
             "run the same command to resume"
         )
         return INTERRUPTED
-    print(
-        f"attmask: done, {outcome.steps} steps; the backbone and all metrics are in {outcome.run}"
-    )
+    say(f"done, {outcome.steps} steps; the backbone and all metrics are in {outcome.run}")
     return 0
+
+
+def say(line: str) -> None:
+    """Print a line; of several processes, only the main one does."""
+    if launched_rank() == 0:
+        print(f"attmask: {line}")

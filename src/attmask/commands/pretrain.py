@@ -3,7 +3,13 @@
 import argparse
 from pathlib import Path
 
-from attmask.commands.arguments import Commands, add_overrides, images_argument
+from attmask.commands.arguments import (
+    Commands,
+    add_overrides,
+    add_processes,
+    images_argument,
+    launch_processes,
+)
 from attmask.commands.outcome import tell
 
 
@@ -28,12 +34,15 @@ def add(commands: Commands) -> None:
         type=Path,
         help="output folder (default: runs/DATA-RECIPE, with the overrides in its name)",
     )
+    add_processes(parser)
     add_overrides(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Run the command and print its results."""
+    if (status := launch_processes(parsed)) is not None:
+        return status
     from attmask.api import default_out, default_recipe, pretrain
 
     recipe = parsed.recipe or default_recipe()

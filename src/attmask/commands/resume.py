@@ -3,8 +3,13 @@
 import argparse
 from pathlib import Path
 
-from attmask.commands.arguments import Commands, add_overrides
-from attmask.commands.outcome import tell
+from attmask.commands.arguments import (
+    Commands,
+    add_overrides,
+    add_processes,
+    launch_processes,
+)
+from attmask.commands.outcome import say, tell
 
 
 def add(commands: Commands) -> None:
@@ -19,16 +24,19 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--data", metavar="DATA", type=Path, help="new location of the images, if they have moved"
     )
+    add_processes(parser)
     add_overrides(parser, "train.workers=2; see attmask config NAME")
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Run the command and print its results."""
+    if (status := launch_processes(parsed)) is not None:
+        return status
     from attmask.api import resume
 
     outcome = resume(parsed.folder, data=parsed.data, overrides=parsed.overrides)
     if outcome.was_finished:
-        print(f"attmask: {outcome.run} is already finished, {outcome.steps} steps")
+        say(f"{outcome.run} is already finished, {outcome.steps} steps")
         return 0
     return tell(outcome)

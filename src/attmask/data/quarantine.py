@@ -18,9 +18,10 @@ _NAMED = 3
 class Quarantine:
     """The list of unreadable pictures, in the folder of a run where there is one.
 
-    Only the main process has one; a resumed run continues the list it finds. Where that list
-    stopped the run, its pictures count as repaired until they are met again. One unreadable
-    picture is always allowed, however few there are.
+    Only the main process writes it; the others tell it what they met (`take_untold`). A resumed
+    run continues the list it finds. Where that list stopped the run, its pictures count as
+    repaired until they are met again. One unreadable picture is always allowed, however few there
+    are.
     """
 
     def __init__(self, folder: Path | None, images: int, limit: float) -> None:
@@ -30,6 +31,7 @@ class Quarantine:
         # In the order in which they were met, so that the first ones can be named.
         self._reasons: dict[str, str] = dict(_read(self.file)) if self.file else {}
         self._repaired: set[str] = set()
+        self._untold: list[str] = []
         if self._too_many:
             self._repaired = set(self._reasons)
 
@@ -61,8 +63,14 @@ class Quarantine:
             _append(self.file, new)
         for place, reason in new.items():
             self._reasons[place] = reason
+            self._untold.append(f"{place}\t{reason}")
             self._warn(place, reason)
         self._stop_if_too_many()
+
+    def take_untold(self) -> list[str]:
+        """The lines added since the last call, for the lists of the other processes."""
+        lines, self._untold = self._untold, []
+        return lines
 
     def _warn(self, place: str, reason: str) -> None:
         """Of the first ten each one, then the 100th, the 1000th, ..."""

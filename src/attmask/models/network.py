@@ -42,6 +42,9 @@ class Network(nn.Module):
         """The head for patches."""
         return self.own_patch_head or self.head
 
+    def prepare(self) -> None:
+        """Compute nothing: an engine that hooks calls of the network prepares it at the first."""
+
     def last_layers(self) -> list[nn.Parameter]:
         """The parameters of the last layer, which are frozen at first."""
         heads = {id(h): h for h in (self.head, self.patch_head)}.values()

@@ -1,0 +1,86 @@
+"""PyTorch's engines for several processes: DDP, or FSDP2, which shards networks and optimizer."""
+
+import warnings
+from contextlib import nullcontext
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from attmask import distributed
+from attmask.distill import Distiller, Engine
+from attmask.models.network import Network, Output, Student
+
+Sharding: TypeAlias = Literal["none", "fsdp"]
+
+
+def attach_engine_(distiller: Distiller, sharding: Sharding, device: torch.device) -> None:
+    """Move the networks to the device, and share gradients where there are several processes.
+
+    It comes before the optimizer is built, because sharding replaces the parameters.
+    """
+    if distributed.world_size() == 1:
+        distiller.to(device)
+    elif sharding == "fsdp":
+        for network in (distiller.student, distiller.teacher):
+            shard_(network, device)
+        distiller.to(device)
+        distiller.wrap_student(_sharded(distiller.student))
+    else:
+        distiller.to(device)
+        distiller.wrap_student(_replicated(distiller.student))
+
+
+def _replicated(student: Student) -> Engine:
+    """DDP: every process has all weights, gradients are averaged during the backward pass."""
+    ddp = DistributedDataParallel(student, gradient_as_bucket_view=True)
+
+    def call(*inputs: Any, share_gradients: bool, **settings: Any) -> Output:
+        with nullcontext() if share_gradients else ddp.no_sync():
+            output: Output = ddp(*inputs, **settings)
+        return output
+
+    return call
+
+
+def _sharded(student: Student) -> Engine:
+    """FSDP2: gradients are added up unsharded until they are shared."""
+    from torch.distributed.fsdp import FSDPModule
+
+    assert isinstance(student, FSDPModule)
+
+    def call(*inputs: Any, share_gradients: bool, **settings: Any) -> Output:
+        student.set_requires_gradient_sync(share_gradients)
+        output: Output = student(*inputs, **settings)
+        return output
+
+    return call
+
+
+def shard_(network: Network, device: torch.device) -> None:
+    """Shard a network over all processes: each block, the rest of the backbone, the heads.
+
+    Each is moved to the device as its shards are made, so none ever holds a whole network.
+
+    Weights are gathered where a module is called and dropped again after it, so a teacher that
+    has no backward pass never reads those of an earlier step.
+    """
+    # Imported here, because it takes a second, and DDP needs none of it.
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+    # The outputs of our modules are parts of one tensor, and nobody changes them in place.
+    warnings.filterwarnings("ignore", r"FSDP2-wrapped module \(\w+\) returned a view tensor")
+    backbone = network.backbone
+    mesh = init_device_mesh(device.type, (distributed.world_size(),))
+    for block in backbone.blocks:
+        fully_shard(block, mesh=mesh, reshard_after_forward=True)
+        register_fsdp_forward_method(block, "cls_attention")
+    for module in (backbone, network):
+        fully_shard(module, mesh=mesh, reshard_after_forward=True)
+    for method in ("select", "summary", "attention_heads"):
+        register_fsdp_forward_method(backbone, method)
+    # The first call must be of the outermost module, but an evaluation calls the backbone.
+    network.to(device)  # buffers
+    register_fsdp_forward_method(network, "prepare")
+    network.prepare()

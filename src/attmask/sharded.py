@@ -1,0 +1,70 @@
+"""The tensors of a sharded run in a checkpoint: each process writes and reads its own part.
+
+PyTorch's distributed checkpoints do both, as safetensors files, whose parts any number of
+processes can put together again.
+"""
+
+import warnings
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.checkpoint.hf_storage import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
+
+SHARD = "shard-"
+"""How the names of PyTorch's files begin."""
+
+
+@dataclass(frozen=True)
+class Shards:
+    """This process's parts of sharded tensors, on the host."""
+
+    tensors: Mapping[str, Tensor]
+    group: dist.ProcessGroup
+    """Of the threads that write, which must not meet the messages of the training."""
+
+    def write(self, folder: Path) -> Path:
+        """Write them to a file of this process, together with all other processes."""
+        storage = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+        save(dict(self.tensors), storage_writer=storage, process_group=self.group)
+        (own,) = folder.glob(f"{SHARD}{dist.get_rank(self.group) + 1:05d}-*.safetensors")
+        return own
+
+
+def read_into(folder: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Fill tensors, or the parts of them that this process holds, from a checkpoint."""
+    storage = HuggingFaceStorageReader(str(folder))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # on purpose: no_dist
+        load(dict(tensors), storage_reader=storage, no_dist=True)
+
+
+def stored_names(folder: Path) -> list[str]:
+    """The names of all tensors of a checkpoint."""
+    return list(HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata)
+
+
+def read_whole(folder: Path, files: Collection[str]) -> dict[str, Tensor]:
+    """The whole tensors whose parts are in some files of a checkpoint."""
+    about = HuggingFaceStorageReader(str(folder)).read_metadata()
+    inside = {
+        index.fqn
+        for index, stored in about.storage_data.items()
+        if Path(stored.relative_path).name in files
+    }
+    tensors = {
+        name: torch.empty(stored.size, dtype=stored.properties.dtype)
+        for name, stored in about.state_dict_metadata.items()
+        if name in inside and isinstance(stored, TensorStorageMetadata)
+    }
+    read_into(folder, tensors)
+    return tensors

@@ -1,0 +1,103 @@
+"""The state of a training: copied to the host for a checkpoint, and restored from one."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim import Optimizer
+
+from attmask import distributed
+from attmask.checkpoint import OPTIMIZER, WEIGHTS, Checkpoint
+from attmask.distill import Distiller
+from attmask.optim import (
+    empty_moments_,
+    load_optimizer_tensors,
+    moment_bytes,
+    optimizer_tensors,
+)
+from attmask.saving import host_copies
+
+if TYPE_CHECKING:
+    from attmask.sharded import Shards
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Host copies of what this process writes: whole tensors by group, and its own shards."""
+
+    tensors: dict[str, dict[str, Tensor]]
+    shards: "Shards | None"
+
+
+class TrainingState:
+    """The weights of both networks, the centres, and the moments of the optimizer.
+
+    Weights are always written whole by the main process, so that any tool can read them. A
+    sharded optimizer is larger than all of them, so each process writes its own part of it.
+    """
+
+    def __init__(self, distiller: Distiller, optimizer: Optimizer) -> None:
+        self.distiller = distiller
+        self.optimizer = optimizer
+        self.is_sharded = any(map(distributed.is_sharded, distiller.student.parameters()))
+        # Threads that write must not meet the messages of the training.
+        self._writers: dist.ProcessGroup | None = None
+        if self.is_sharded:
+            group = dist.new_group(backend="gloo")
+            assert isinstance(group, dist.ProcessGroup)
+            self._writers = group
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """The size of a checkpoint."""
+        weights = sum(tensor.nbytes for tensor in self.distiller.state_dict().values())
+        return int(weights) + moment_bytes(self.distiller.student)
+
+    def is_finite(self) -> bool:
+        """Whether all weights are, in all processes."""
+        own = map(distributed.own_part, self.distiller.state_dict().values())
+        finite = all(bool(tensor.isfinite().all()) for tensor in own)
+        return distributed.all_agree(finite) if self.is_sharded else finite
+
+    def snapshot(self) -> Snapshot:
+        """Copy what this process writes; where the state is sharded, all processes take part."""
+        weights = self.distiller.state_dict()
+        moments = optimizer_tensors(self.optimizer, self.distiller.student)
+        if self._writers is not None:
+            from attmask.sharded import Shards  # PyTorch's checkpoints take a second to import
+
+            shards = Shards(host_copies(moments), self._writers)
+            return Snapshot({WEIGHTS: _gathered(weights)}, shards)
+        if not distributed.is_main():
+            return Snapshot({}, None)
+        return Snapshot({WEIGHTS: host_copies(weights), OPTIMIZER: host_copies(moments)}, None)
+
+    @property
+    def wanted_groups(self) -> tuple[str, ...]:
+        """The groups of tensors that `restore` wants in memory; a sharded state reads its own."""
+        return () if self.is_sharded else (WEIGHTS, OPTIMIZER)
+
+    def restore(self, found: Checkpoint) -> None:
+        """Continue from a checkpoint, whoever wrote it."""
+        student = self.distiller.student
+        if not self.is_sharded:
+            self.distiller.load_state_dict(dict(found.tensors[WEIGHTS]))
+            load_optimizer_tensors(self.optimizer, student, dict(found.tensors[OPTIMIZER]))
+            return
+        from attmask.sharded import read_into, stored_names
+
+        assert found.path is not None
+        empty_moments_(self.optimizer, student, stored_names(found.path))
+        moments = optimizer_tensors(self.optimizer, student)
+        read_into(found.path, {**self.distiller.state_dict(), **moments})
+
+
+def _gathered(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Whole tensors on the host of the main process, gathered one after the other."""
+    gathered: dict[str, Tensor] = {}
+    for name, tensor in weights.items():
+        whole = tensor.full_tensor() if distributed.is_sharded(tensor) else tensor
+        if distributed.is_main():
+            gathered |= host_copies({name: whole})
+    return gathered
