@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.runs import environment
@@ -20,21 +20,28 @@ def free_port() -> int:
 
 
 def start_group(
-    words: Sequence[str | Path], count: int, *, ranks: Sequence[int] | None = None
+    words: Sequence[str | Path] | Callable[[int], Sequence[str | Path]],
+    count: int,
+    *,
+    ranks: Sequence[int] | None = None,
+    **variables: str,
 ) -> list[subprocess.Popen[str]]:
-    """Start `python WORDS` in each of `count` processes (or only in those with some ranks)."""
-    port = str(free_port())
+    """Start `python WORDS` in each of `count` processes (or only in those with some ranks).
+
+    The words may depend on the rank; `variables` are added to the environment.
+    """
     together = {
         **environment(),
         "PYTHONPATH": os.pathsep.join([environment()["PYTHONPATH"], str(ROOT)]),
         "WORLD_SIZE": str(count),
         "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port,
+        "MASTER_PORT": str(free_port()),
+        **variables,
     }
     return [
         subprocess.Popen(
-            [sys.executable, *map(str, words)],
+            [sys.executable, *map(str, words(rank) if callable(words) else words)],
             env={**together, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
