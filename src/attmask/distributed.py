@@ -125,3 +125,45 @@ def own_device(device: torch.device) -> torch.device:
 def launched_main() -> bool:
     """Whether this is the main process of a launch, also after its group has ended."""
     return int(os.environ.get("RANK", "0")) == 0
+
+
+def sums(*numbers: int) -> list[int]:
+    """The sum of each number over all processes."""
+    if world_size() == 1:
+        return [*numbers]
+    total = torch.tensor(numbers, dtype=torch.int64, device=_group_device())
+    dist.all_reduce(total)
+    return [int(number) for number in total.tolist()]
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """The rows of all processes, in the order of their ranks; each may have another number."""
+    if world_size() == 1:
+        return rows
+    lengths = sums(*(len(rows) if each == rank() else 0 for each in range(world_size())))
+    # Backends want equal shapes: shorter parts are padded.
+    padded = rows.new_zeros((max(lengths), *rows.shape[1:]), device=_group_device())
+    padded[: len(rows)] = rows
+    parts = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(parts, padded)
+    own = [part[:length] for part, length in zip(parts, lengths, strict=True)]
+    return torch.cat(own).to(rows.device)
+
+
+@contextmanager
+def errors_shared() -> Iterator[None]:
+    """Raise the `UserError` of one process on all of them, at the end of this block."""
+    fault: UserError | None = None
+    try:
+        yield
+    except UserError as error:
+        fault = error
+    for said in filter(None, gather("" if fault is None else str(fault))):
+        raise fault if fault is not None and str(fault) == said else UserError(said)
+
+
+def _group_device() -> torch.device:
+    """Where tensors must be to be sent: gloo takes them from the CPU, NCCL from a GPU."""
+    if "cpu:" in str(dist.get_backend_config()):
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
