@@ -3,10 +3,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
+from torch import Tensor
 
 from attmask import distributed
+from attmask.agreement import together
+from attmask.errors import UserError
 from attmask.losses import sinkhorn
+from tests.groups import in_group
 
 # Two real processes; each asserts what it must see and says which one it was.
 WORKER = """
@@ -71,3 +76,43 @@ def test_means_centres_and_balanced_targets_of_two_processes_are_those_of_the_wh
     targets = torch.cat([torch.load(f"{store}.{rank}") for rank in range(2)])
     scores = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(targets, sinkhorn(scores, 0.1))
+
+
+def gathered(rank: int) -> tuple[list[int], list[Tensor]]:
+    """What each of three processes gathers: as many rows as its rank, the first has none."""
+    rows = torch.arange(2.0 * rank).view(rank, 2) + 10 * rank
+    several = (rows, rows.byte(), rows[:, 0], rows[:0])
+    return distributed.sums(rank, 1, rank == 2), [distributed.gather_rows(each) for each in several]
+
+
+def test_numbers_are_added_and_rows_gathered_in_the_order_of_the_processes(tmp_path: Path) -> None:
+    assert distributed.sums(3, True) == [3, 1]
+    rows = torch.randn(3, 2)
+    assert distributed.gather_rows(rows) is rows
+    for numbers, (matrix, whole, vector, nothing) in in_group(3, tmp_path, gathered):
+        assert numbers == [3, 3, 1]
+        assert matrix.tolist() == [[10, 11], [20, 21], [22, 23]]
+        assert whole.dtype == torch.uint8
+        assert torch.equal(whole, matrix.byte())
+        assert vector.tolist() == [10, 20, 22]
+        assert nothing.shape == (0, 2)
+
+
+def raised(rank: int) -> list[str]:
+    """What each of two processes raises where both, one or none has an error."""
+    said = []
+    for faulty in ((0, 1), (1,), ()):
+        try:
+            with together():
+                if rank in faulty:
+                    raise UserError(f"error of {rank}")
+            said.append("nothing")
+        except UserError as error:
+            said.append(str(error))
+    return said
+
+
+def test_the_error_of_one_process_is_raised_by_all(tmp_path: Path) -> None:
+    assert in_group(2, tmp_path, raised) == [["error of 0", "error of 1", "nothing"]] * 2
+    with pytest.raises(UserError, match="alone"), together():
+        raise UserError("alone")

@@ -104,6 +104,29 @@ def gather(value: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
     return [each for each in values if each is not None]
 
 
+def sums(*numbers: int) -> list[int]:
+    """The sum of each number over all processes."""
+    if world_size() == 1:
+        return [*numbers]
+    total = torch.tensor(numbers)
+    dist.all_reduce(total)
+    return [int(number) for number in total.tolist()]
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """The rows of all processes, in the order of their ranks; each may have another number."""
+    if world_size() == 1:
+        return rows
+    lengths = sums(*(len(rows) if each == rank() else 0 for each in range(world_size())))
+    # Shapes must be equal, so shorter parts are padded; a group can always send from the host.
+    padded = rows.new_zeros((max(lengths), *rows.shape[1:]), device="cpu")
+    padded[: len(rows)] = rows
+    parts = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(parts, padded)
+    own = [part[:length] for part, length in zip(parts, lengths, strict=True)]
+    return torch.cat(own).to(rows.device)
+
+
 def share_of(count: int) -> range:
     """This process's part of so many things, in order: all parts together are all of them."""
     return range(rank() * count // world_size(), (rank() + 1) * count // world_size())

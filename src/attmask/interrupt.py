@@ -19,17 +19,6 @@ class StopRequestedError(Exception):
     """Raised between two batches when a stop was requested."""
 
 
-def stopping(count: Callable[[int], None], stopped: Callable[[], bool]) -> Callable[[int], None]:
-    """Wrap `count` so that it raises StopRequestedError once `stopped` returns true."""
-
-    def counted(more: int) -> None:
-        count(more)
-        if stopped():
-            raise StopRequestedError
-
-    return counted
-
-
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], bool]]:
     """Handle SIGINT and SIGTERM: the first requests a stop, a second SIGINT ends at once.

@@ -18,7 +18,7 @@ from attmask.config import override
 from attmask.data.batch import Batch
 from attmask.data.sources import open_images
 from attmask.errors import UserError
-from attmask.interrupt import stopping
+from attmask.interrupt import StopRequestedError
 from attmask.metric import Metric
 from attmask.models.backbone import Backbone
 from attmask.monitor import Pace, read_metrics
@@ -56,11 +56,11 @@ class Batches(Watch):
     def __call__(
         self, backbone: Backbone, autocast: Autocast, stopped: Callable[[], bool]
     ) -> tuple[Metric, ...]:
-        count = stopping(lambda _: None, stopped)
         for batch in range(5):
             if batch == 2 and len(self.seen) == self.interrupt_at:
                 os.kill(os.getpid(), signal.SIGTERM)
-            count(1)
+            if stopped():
+                raise StopRequestedError
         return super().__call__(backbone, autocast, stopped)
 
 

@@ -8,20 +8,25 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from attmask import distributed
+from attmask.agreement import together
 from attmask.data.config import DataConfig
 from attmask.data.images import Images
 from attmask.data.source import Source
 from attmask.data.subset import first_per_class, first_percent, split_holdout, spread_evenly
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import CenterCrop, Crop, RandomResizedCrop
-from attmask.evaluation.features.forward import Autocast, Count, Features, collect, forward
+from attmask.evaluation.features.forward import Autocast, Features, collect
 from attmask.evaluation.features.images import CachedCrops, ImageReader
+from attmask.evaluation.features.lockstep import Lockstep
 from attmask.evaluation.features.readout import CLS, AttentionMaps
 from attmask.evaluation.metrics.baselines import colour_features, pixel_features
 from attmask.evaluation.metrics.geometry import alignment
 from attmask.evaluation.metrics.objects import (
     ObjectMasks,
+    ObjectMeasures,
     ObjectRegions,
+    joined,
     measure_objects,
     object_metrics,
     object_report,
@@ -29,7 +34,6 @@ from attmask.evaluation.metrics.objects import (
 from attmask.evaluation.protocols.knn import accuracy_metrics, knn_accuracy
 from attmask.evaluation.protocols.label_free import LEAST_AREA, measures_of_features
 from attmask.evaluation.reporting.progress import counting
-from attmask.interrupt import stopping
 from attmask.metric import Metric
 from attmask.models.backbone import Backbone
 from attmask.monitor import MonitorConfig
@@ -41,6 +45,7 @@ HOLDOUT = 0.1
 ALIGNED_IMAGES = 500
 """Alignment needs two extra forward passes, so it is averaged over at most this many images."""
 BATCH = 256
+_OBJECTS_AT_ONCE = 64  # images whose masks are read beside them
 
 
 class OnlineEvaluation:
@@ -48,6 +53,10 @@ class OnlineEvaluation:
 
     Label-free metrics use the features of the k-NN queries; without labels they use held-out
     images, or training images if none are held out.
+
+    All processes of a group construct and call it together. Each reads, keeps and passes through
+    the network its share of the images; then all have all features and compute the same metrics,
+    which takes little time compared with the forward passes.
     """
 
     def __init__(
@@ -67,10 +76,13 @@ class OnlineEvaluation:
         self.masks = ObjectMasks(self.objects)
         self.masked = self._with_masks(monitor.knn_max_query_images)
         bank, asked, most = _bank_and_queries(images, data, monitor)
+        in_bank = None if bank is None else _some(bank, monitor.knn_max_bank_images)
+        in_queries = _some(asked, most)
+        _check_same_images(in_bank, in_queries, self.masked)
         center = CenterCrop(image_size)
-        self.queries = self._crops(asked, center, _some(asked, most))
-        if bank is not None:
-            self.bank = self._crops(bank, center, _some(bank, monitor.knn_max_bank_images))
+        self.queries = self._crops(asked, center, in_queries)
+        if bank is not None and in_bank is not None:
+            self.bank = self._crops(bank, center, in_bank)
             self.classes = len(asked.classes)  # queries may have classes that the bank lacks
             self.k = min(monitor.knn_k, len(self.bank))
         labels = None if self.queries.labels is None else self.queries.labels.numpy()
@@ -88,15 +100,15 @@ class OnlineEvaluation:
     ) -> tuple[Metric, ...]:
         """Metrics with the keys of the cards: k-NN, attention on objects, label-free metrics.
 
-        Raises StopRequestedError between two batches if `stopped` returns true.
+        Raises StopRequestedError between two batches if `stopped` returns true in any process.
         """
-        with counting("evaluating", self._images_to_read()) as shown:
-            count = stopping(shown, stopped)
-            queries = self._features(backbone, self.queries, autocast, count)
+        with counting("evaluating", self._images_to_read()) as count:
+            network = Lockstep(backbone, self.data, autocast, count, stopped)
+            queries = self._features(network, self.queries)
             return (
-                self._knn(backbone, queries, autocast, count)
-                + self._objects(backbone, autocast, count)
-                + self._quality(backbone, queries.vectors[self.probe], autocast, count)
+                self._knn(network, queries)
+                + self._objects(network)
+                + self._quality(network, queries.vectors[self.probe])
             )
 
     def _images_to_read(self) -> int:
@@ -106,55 +118,66 @@ class OnlineEvaluation:
         return len(self.queries) + bank + len(self.masked) + views
 
     def baselines(self) -> dict[str, float]:
-        """k-NN accuracy of chance, colour statistics and raw pixels, in per cent."""
+        """k-NN accuracy of chance, colour statistics and raw pixels, in per cent.
+
+        Unlike the evaluation, one process computes it by itself.
+        """
         if self.bank is None:
             return {}
+        crops = self.bank.whole(), self.queries.whole()
         colours, pixels = (
             knn_accuracy(bank, queries, k=self.k, classes=self.classes).top1
-            for bank, queries in (
-                colour_features(self.bank, self.queries),
-                pixel_features(self.bank, self.queries),
-            )
+            for bank, queries in (colour_features(*crops), pixel_features(*crops))
         )
         return {"chance": 100 / self.classes, "mean colour + spread": colours, "raw pixels": pixels}
 
-    def _features(
-        self, backbone: Backbone, crops: CachedCrops, autocast: Autocast, count: Count
-    ) -> Features:
-        batches = forward(backbone, crops.batches(BATCH), CLS, self.data, autocast=autocast)
-        return Features(collect(batches, count), crops.labels)
+    def _features(self, network: Lockstep, crops: CachedCrops) -> Features:
+        """The features of all crops, of which each process computes its own."""
+        own = collect(network.forward(crops.batches(BATCH), CLS, crops.reader.blank()))
+        return Features(distributed.gather_rows(own), crops.labels)
 
-    def _knn(
-        self, backbone: Backbone, queries: Features, autocast: Autocast, count: Count
-    ) -> tuple[Metric, ...]:
+    def _knn(self, network: Lockstep, queries: Features) -> tuple[Metric, ...]:
         if self.bank is None:
             return ()
-        bank = self._features(backbone, self.bank, autocast, count)
+        bank = self._features(network, self.bank)
         accuracy = knn_accuracy(bank, queries, k=self.k, classes=self.classes)
         return accuracy_metrics(accuracy, self.k)
 
-    def _objects(self, backbone: Backbone, autocast: Autocast, count: Count) -> tuple[Metric, ...]:
+    def _objects(self, network: Lockstep) -> tuple[Metric, ...]:
         if not self.masked:
             return ()
-        regions = ObjectRegions(self.masks, self.image_size)
-        reader = ImageReader(self.objects, CenterCrop(self.image_size), self.data, regions)
-        crops = reader.batches(self.masked, batch_size=64, workers=self.workers)
-        batches = forward(backbone, crops, AttentionMaps(), self.data, autocast=autocast)
         ratio = 0.3
         try:
-            measured = measure_objects(batches, backbone.patch_size, ratio=ratio, count=count)
+            measured = self._measure_objects(network, ratio)
             return object_metrics(object_report(measured, self.objects, ratio))
         except UserError as fault:  # masks are no reason to end a training
-            log.warning("%s; objects are not evaluated in this run", fault)
+            if distributed.is_main():
+                log.warning("%s; objects are not evaluated in this run", fault)
             self.masked = []
             return ()
 
-    def _quality(
-        self, backbone: Backbone, plain: Float[Tensor, "M D"], autocast: Autocast, count: Count
-    ) -> tuple[Metric, ...]:
-        first, second = (
-            self._features(backbone, view, autocast, count).vectors for view in self.views
+    def _measure_objects(self, network: Lockstep, ratio: float) -> ObjectMeasures:
+        """The measures of all images with a mask, of which each process computes its share."""
+        share = distributed.share_of(len(self.masked))
+        regions = ObjectRegions(self.masks, self.image_size)
+        reader = ImageReader(self.objects, CenterCrop(self.image_size), self.data, regions)
+        crops = reader.batches(
+            self.masked[share.start : share.stop], batch_size=_OBJECTS_AT_ONCE, workers=self.workers
         )
+        batches = network.forward(crops, AttentionMaps(), reader.blank())
+        with together():
+            try:
+                own = measure_objects(
+                    batches, network.backbone.patch_size, ratio=ratio, first_image=share.start
+                )
+            except UserError:
+                for _ in batches:  # the other processes cannot call the network alone
+                    pass
+                raise
+        return joined(distributed.gather(own))
+
+    def _quality(self, network: Lockstep, plain: Float[Tensor, "M D"]) -> tuple[Metric, ...]:
+        first, second = (self._features(network, view).vectors for view in self.views)
         return measures_of_features(plain, alignment(first, second)).metrics
 
     def _with_masks(self, most: int) -> list[int]:
@@ -167,8 +190,23 @@ class OnlineEvaluation:
     def _crops(self, source: Source, crop: Crop, indices: list[int]) -> CachedCrops:
         with counting("reading images for the evaluation", len(indices)) as count:
             return CachedCrops(
-                source, crop, self.data, indices=indices, workers=self.workers, count=count
+                source,
+                crop,
+                self.data,
+                indices=indices,
+                shared=True,
+                workers=self.workers,
+                count=count,
             )
+
+
+def _check_same_images(*chosen: list[int] | None) -> None:
+    """Raise an error if the processes, maybe on several machines, do not choose the same images."""
+    if not distributed.all_agree(chosen == distributed.from_main(chosen)):
+        raise UserError(
+            "the processes do not find the same images or masks to evaluate on; give all machines "
+            "the same folder"
+        )
 
 
 def _some(source: Source, most: int) -> list[int]:
@@ -185,7 +223,8 @@ def _trained_on(train: Source, data: DataConfig) -> Source:
 
 
 def crops_held(images: Images, data: DataConfig, monitor: MonitorConfig) -> int:
-    """The number of crops that an online evaluation keeps in memory during a run."""
+    """The number of crops that an online evaluation keeps in memory during a run, which several
+    processes share among them."""
     bank, asked, most = _bank_and_queries(images, data, monitor)
     queries = min(most, len(asked))
     views = 2 * min(queries, monitor.quality_max_images, ALIGNED_IMAGES)
@@ -205,10 +244,11 @@ def _bank_and_queries(
     asked = None if held_out is None else held_out.labels
     if held_out is not None and asked is not None and np.isin(asked, train.labels).any():
         return train, held_out, monitor.knn_max_query_images
-    log.info(
-        "no val or test images of the training classes: online k-NN uses %.0f %% of the training "
-        "images as queries",
-        100 * HOLDOUT,
-    )
+    if distributed.is_main():
+        log.info(
+            "no val or test images of the training classes: online k-NN uses %.0f %% of the "
+            "training images as queries",
+            100 * HOLDOUT,
+        )
     bank, queries = split_holdout(train, HOLDOUT)
     return (bank, queries, monitor.knn_max_query_images) if len(queries) else without_labels

@@ -94,6 +94,16 @@ def test_features_are_the_class_tokens_in_the_order_of_the_source(
     torch.testing.assert_close(features.vectors, one_by_one(backbone, source), atol=1e-5, rtol=1e-5)
 
 
+def test_images_that_cannot_be_read_have_no_features(backbone: Backbone, source: Source) -> None:
+    whole = read(backbone, source).vectors
+    Path(source.place(6)).write_bytes(b"no picture")
+    reader = ImageReader(source, CenterCrop(32), DATA)
+    crops = [*reader.batches(range(17), batch_size=4), reader.blank()]
+    values = collect(forward(backbone, crops, CLS, DATA))
+    torch.testing.assert_close(values, whole[torch.arange(17) != 6], atol=1e-5, rtol=1e-5)
+    assert collect(forward(backbone, [reader.blank()], CLS, DATA)).shape == (0, 32)
+
+
 def one_by_one(backbone: Backbone, source: Source) -> Tensor:
     prepare = transforms.Compose(
         [

@@ -18,6 +18,7 @@ from attmask.evaluation.features.crops import (
 )
 from attmask.evaluation.features.images import CachedCrops, ImageReader, read_in_order
 from attmask.evaluation.features.long_side import LongSide
+from tests.groups import in_group
 from tests.sources import of_files
 
 DATA = DataConfig()
@@ -108,6 +109,43 @@ def refuse(pixels: np.ndarray | None, index: int) -> Tensor:
 def test_an_empty_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no images"):
         CachedCrops(of_files(tmp_path, ()), CenterCrop(32), DATA)
+
+
+def test_images_of_which_none_can_be_read_are_refused(source: Source) -> None:
+    for index in (0, 3):
+        Path(source.place(index)).write_bytes(b"no picture")
+    with pytest.raises(UserError, match=r"2 of 17 images of .* cannot be read, .* check that"):
+        CachedCrops(source, CenterCrop(32), DATA, indices=[0, 3])
+
+
+def test_each_process_keeps_its_share_of_the_crops_and_can_read_the_others(
+    source: Source, tmp_path: Path
+) -> None:
+    Path(source.place(1)).write_bytes(b"no picture")
+    chosen = [0, 1, 2, 5, 9, 16]
+    alone = CachedCrops(source, CenterCrop(32), DATA, indices=chosen)
+
+    def member(rank: int) -> tuple[CachedCrops, CachedCrops, list[int], list[int]]:
+        counted: list[int] = []
+        crops = CachedCrops(
+            source, CenterCrop(32), DATA, indices=chosen, shared=True, count=counted.append
+        )
+        one = CachedCrops(source, CenterCrop(32), DATA, indices=[3], shared=True, workers=1)
+        batches = [len(batch.pixels) for batch in one.batches(4)]
+        return crops, crops.whole(), counted, batches
+
+    group = in_group(2, tmp_path / "group", member)
+    for crops, whole, counted, _ in group:
+        assert crops.indices == alone.indices == [0, 2, 5, 9, 16]
+        assert crops.labels is not None
+        assert crops.labels.tolist() == [0, 0, 1, 2, 2]
+        assert len(crops) == 5
+        assert torch.equal(whole.pixels, alone.pixels)
+        assert counted == [6], "the other process reads as many at the same time"
+    assert [len(crops.pixels) for crops, *_ in group] == [2, 3]
+    assert torch.equal(torch.cat([crops.pixels for crops, *_ in group]), alone.pixels)
+    assert [batches for *_, batches in group] == [[], [1]]
+    assert alone.whole() is alone
 
 
 def test_crops_of_different_sizes_are_not_kept_in_one_tensor(source: Source) -> None:

@@ -69,13 +69,9 @@ def uncounted(_: int) -> None:
     """Ignore the number of images; the default of `count` arguments."""
 
 
-def collect(batches: Iterable[ReadBatch], count: Count = uncounted) -> Float[Tensor, "M ..."]:
-    """Concatenate the values of all batches on the CPU."""
-    rows: list[Tensor] = []
-    for batch in batches:
-        rows.append(batch.values.cpu())
-        count(len(batch.values))
-    return torch.cat(rows)
+def collect(batches: Iterable[ReadBatch]) -> Float[Tensor, "M ..."]:
+    """Concatenate the values of the readable images of all batches on the CPU."""
+    return torch.cat([batch.values.cpu()[batch.readable] for batch in batches])
 
 
 @contextmanager

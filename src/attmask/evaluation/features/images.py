@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from jaxtyping import Bool, Int, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from attmask import distributed
+from attmask.agreement import together
 from attmask.data.config import DataConfig
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.data.source import Source
@@ -49,6 +52,13 @@ class ImageReader:
             pixels = decode(self.source, index, self.data)
         except UnreadableImageError:
             pixels = None
+        return self._shown(pixels, index)
+
+    def blank(self) -> Crops:
+        """A batch of one image that cannot be read."""
+        return Crops(*(part[None] for part in self._shown(None, 0)))
+
+    def _shown(self, pixels: UInt8[np.ndarray, "H W C"] | None, index: int) -> tuple[Tensor, ...]:
         black = np.zeros((_BLACK, _BLACK, self.data.channels), dtype=np.uint8)
         crop = self.crop(black if pixels is None else pixels, index)
         target = () if self.target is None else (self.target(pixels, index),)
@@ -66,7 +76,8 @@ class ImageReader:
 class CachedCrops:
     """The crops of a source, read once and kept in memory as 8-bit pixels.
 
-    Unreadable images are left out.
+    Unreadable images are left out. If they are `shared`, all processes of a group make this object
+    together: each reads and keeps the pixels of its share, and all know indices and labels of all.
     """
 
     def __init__(
@@ -76,6 +87,7 @@ class CachedCrops:
         data: DataConfig,
         *,
         indices: Sequence[int] | None = None,
+        shared: bool = False,
         workers: int = 0,
         count: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -84,31 +96,51 @@ class CachedCrops:
             raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
         if crop.size_hw is None:
             raise ValueError("crops of different sizes do not fit into one tensor")
-        shape = (len(asked), data.channels, *crop.size_hw)
-        self.pixels: UInt8[Tensor, "M C H W"] = torch.empty(shape, dtype=torch.uint8)
-        readable = torch.empty(len(asked), dtype=torch.bool)
-        done = 0
-        reader = ImageReader(source, crop, data)
-        for batch in reader.batches(asked, batch_size=256, workers=workers):
-            # In place: concatenating a list would double the memory.
-            here = slice(done, done + len(batch.pixels))
-            self.pixels[here], readable[here] = batch.pixels, batch.readable
-            done += len(batch.pixels)
-            count(len(batch.pixels))
-        if not readable.all():
-            say_unreadable(source, [i for i, good in zip(asked, readable, strict=True) if not good])
-            self.pixels = self.pixels[readable]
-        self.indices = [i for i, good in zip(asked, readable.tolist(), strict=True) if good]
+        self.source, self.classes = source, source.classes
+        self.reader = ImageReader(source, crop, data)
+        share = distributed.share_of(len(asked)) if shared else range(len(asked))
+        with together() if shared else nullcontext():
+            pixels, read = self._read([asked[i] for i in share], len(asked), workers, count)
+        everywhere = distributed.gather_rows(read.byte()).bool() if shared else read
+        readable = everywhere.tolist()
+        self.pixels: UInt8[Tensor, "m C H W"] = pixels if read.all() else pixels[read]
+        self.indices = [i for i, good in zip(asked, readable, strict=True) if good]
+        if unread := [i for i, good in zip(asked, readable, strict=True) if not good]:
+            quiet = shared and not distributed.is_main()
+            say_unreadable(source, unread, asked=len(asked), quiet=quiet)
         self.labels = labels_of(source, self.indices)
-        self.classes = source.classes
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def batches(self, batch_size: int) -> Iterator[Crops]:
-        """All crops in order."""
+        """The crops that this process keeps, in order."""
         for pixels in self.pixels.split(batch_size):
-            yield Crops(pixels, torch.ones(len(pixels), dtype=torch.bool))
+            if len(pixels):
+                yield Crops(pixels, torch.ones(len(pixels), dtype=torch.bool))
+
+    def whole(self) -> "CachedCrops":
+        """The crops of all images; those that other processes keep are read by this one."""
+        if len(self.pixels) == len(self):
+            return self
+        return CachedCrops(self.source, self.reader.crop, self.reader.data, indices=self.indices)
+
+    def _read(
+        self, own: list[int], asked: int, workers: int, count: Callable[[int], None]
+    ) -> tuple[UInt8[Tensor, "m C H W"], Bool[Tensor, "m"]]:
+        """The crops of some of the images asked for, and which of them are readable."""
+        size_hw = self.reader.crop.size_hw
+        assert size_hw is not None
+        pixels = torch.empty((len(own), self.reader.data.channels, *size_hw), dtype=torch.uint8)
+        readable = torch.empty(len(own), dtype=torch.bool)
+        done = 0
+        for batch in self.reader.batches(own, batch_size=256, workers=workers):
+            # In place: concatenating a list would double the memory.
+            before, done = done, done + len(batch.pixels)
+            pixels[before:done], readable[before:done] = batch.pixels, batch.readable
+            # The other processes read as many in the same time.
+            count(asked * done // len(own) - asked * before // len(own))
+        return pixels, readable
 
 
 def labels_of(source: Source, indices: Sequence[int]) -> Int[Tensor, "M"] | None:
@@ -118,11 +150,13 @@ def labels_of(source: Source, indices: Sequence[int]) -> Int[Tensor, "M"] | None
     return torch.tensor([int(source.labels[i]) for i in indices], dtype=torch.int64)
 
 
-def say_unreadable(source: Source, unread: Sequence[int], *, quiet: bool = False) -> None:
-    """Warn of unreadable images, or raise an error if no image is readable."""
+def say_unreadable(
+    source: Source, unread: Sequence[int], *, asked: int | None = None, quiet: bool = False
+) -> None:
+    """Warn of unreadable images, or raise an error if none of those asked for is readable."""
     told = f"{len(unread)} of {len(source)} images of {source.root} cannot be read"
     told = f"{told}, the first is {source.place(int(unread[0]))}"
-    if len(unread) == len(source):
+    if len(unread) == (len(source) if asked is None else asked):
         raise UserError(f"{told}; check that these files are images")
     if not quiet:
         log.warning("%s; they are left out of the evaluation", told)
