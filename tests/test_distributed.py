@@ -3,13 +3,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor
 
 from attmask import distributed
-from attmask.agreement import together
-from attmask.errors import UserError
 from attmask.losses import sinkhorn
 from tests.groups import in_group
 
@@ -96,23 +93,3 @@ def test_numbers_are_added_and_rows_gathered_in_the_order_of_the_processes(tmp_p
         assert torch.equal(whole, matrix.byte())
         assert vector.tolist() == [10, 20, 22]
         assert nothing.shape == (0, 2)
-
-
-def raised(rank: int) -> list[str]:
-    """What each of two processes raises where both, one or none has an error."""
-    said = []
-    for faulty in ((0, 1), (1,), ()):
-        try:
-            with together():
-                if rank in faulty:
-                    raise UserError(f"error of {rank}")
-            said.append("nothing")
-        except UserError as error:
-            said.append(str(error))
-    return said
-
-
-def test_the_error_of_one_process_is_raised_by_all(tmp_path: Path) -> None:
-    assert in_group(2, tmp_path, raised) == [["error of 0", "error of 1", "nothing"]] * 2
-    with pytest.raises(UserError, match="alone"), together():
-        raise UserError("alone")

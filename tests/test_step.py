@@ -1,6 +1,6 @@
 import torch
 
-from attmask.distill import Diagnostics, Losses
+from attmask.distill import Diagnostics, Losses, MeanLogits
 from attmask.step import StepReport
 
 
@@ -14,7 +14,7 @@ def test_the_metrics_of_a_step_are_means_over_its_micro_batches() -> None:
     report = StepReport(
         losses=[losses(4.0, 3.0, 1.0), losses(6.0, 4.0, 2.0)],
         diagnostics=[diagnostics(0.25, 1.0, 10.0), diagnostics(0.5, 2.0, 20.0)],
-        mean_logits=[],
+        mean_logits=MeanLogits(None, None),
     )
     metrics = report.metrics()
     assert [(metric.key, metric.value, metric.unit) for metric in metrics] == [

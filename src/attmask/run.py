@@ -47,7 +47,8 @@ class RunFolder:
     def resume(self, groups: Collection[str] | None = None) -> Checkpoint | None:
         """Write the settings and return the newest checkpoint, or None if there is none.
 
-        `groups` are the tensors to read (None: all). All processes resume from the one the main one finds.
+        `groups` are the tensors to read (None: all). All processes resume from the checkpoint that
+        the main one finds.
         """
         with together(), self._disk_errors():
             if self.path.exists() and not self.path.is_dir():

@@ -86,6 +86,6 @@ def test_a_stop_or_an_error_of_one_process_ends_all_before_the_same_batch(tmp_pa
             seen.append((repr(caught.value), counted))
         return seen
 
-    broken = "UserError('this file is broken')"
+    broken = "SharedError('process 1 of 2: this file is broken')"
     expected = [("StopRequestedError()", [4]), (broken, [4, 4]), (broken, [])]
     assert in_group(2, tmp_path, member) == [expected] * 2
