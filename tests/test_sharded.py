@@ -1,7 +1,9 @@
 import warnings
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -29,15 +31,26 @@ def written(world: int, folder: Path) -> Path:
     place = folder / "files"
     place.mkdir(parents=True)
 
-    def member(rank: int) -> str:
+    def member(rank: int) -> list[str]:
         group = dist.new_group(backend="gloo")
         assert isinstance(group, dist.ProcessGroup)
-        return Shards(parts(world), group).write(place).name
+        return [path.name for path in Shards(parts(world), group).write(place)]
 
     names = in_group(world, folder / "writing", member)
-    assert sorted(names) == sorted(path.name for path in place.iterdir())
-    assert len(set(names)) == world, "each process writes a file of its own"
+    assert sorted(chain(*names)) == sorted(path.name for path in place.iterdir())
+    assert all(names), "each process writes files of its own"
     return place
+
+
+def test_a_large_state_is_written_in_several_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attmask.sharded._FILE_BYTES", 30)
+    place = written(3, tmp_path)
+    files = [path.name for path in place.iterdir()]
+    assert len(files) > 3
+    found = read_whole(place, files)
+    assert all(torch.equal(found[name], tensor) for name, tensor in WHOLE.items())
 
 
 def test_whole_tensors_are_put_together_from_the_parts_of_three_processes(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 SHARD = "shard-"
 """How the names of PyTorch's files begin."""
+_FILE_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,28 @@ class Shards:
     group: dist.ProcessGroup
     """Of the threads that write, which must not meet the messages of the training."""
 
-    def write(self, folder: Path) -> Path:
-        """Write them to a file of this process, together with all other processes."""
-        storage = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+    def write(self, folder: Path) -> list[Path]:
+        """Write them to files of this process, together with all other processes."""
+        files = _in_files(self.tensors, dist.get_world_size(self.group) * _FILE_BYTES)
+        storage = HuggingFaceStorageWriter(str(folder), files, save_distributed=True)
         save(dict(self.tensors), storage_writer=storage, process_group=self.group)
-        (own,) = folder.glob(f"{SHARD}{dist.get_rank(self.group) + 1:05d}-*.safetensors")
-        return own
+        own = f"{SHARD}{dist.get_rank(self.group) + 1:05d}-*.safetensors"
+        return sorted(folder.glob(own))
+
+
+def _in_files(tensors: Mapping[str, Tensor], most: int) -> dict[str, int]:
+    """The number of the file of each tensor, from 1, with at most so many bytes of all processes.
+
+    PyTorch holds a file in memory while it writes it.
+    """
+    files: dict[str, int] = {}
+    number, held = 1, 0
+    for name, tensor in tensors.items():
+        if held and held + tensor.nbytes > most:
+            number, held = number + 1, 0
+        files[name] = number
+        held += tensor.nbytes
+    return files
 
 
 def read_into(folder: Path, tensors: Mapping[str, Tensor]) -> None:
