@@ -57,20 +57,20 @@ def _tensor_cores(name: str, gigabytes: float, half: float, fp32: float, source:
 
 
 DEVICES: tuple[Device, ...] = (
-    _tensor_cores("H200 141GB", 141, 989, 67, "NVIDIA H200 data sheet, SXM"),
-    _tensor_cores("H100 80GB", 80, 989, 67, "NVIDIA H100 data sheet, SXM"),
-    _tensor_cores("H100 PCIe 80GB", 80, 756, 51, "NVIDIA H100 data sheet, PCIe"),
-    _tensor_cores("A100 80GB", 80, 312, 19.5, "NVIDIA A100 data sheet"),
-    _tensor_cores("A100 40GB", 40, 312, 19.5, "NVIDIA A100 data sheet"),
-    _tensor_cores("A10 24GB", 24, 125, 31.2, "NVIDIA A10 data sheet"),
-    _tensor_cores("L40S 48GB", 48, 362, 91.6, "NVIDIA L40S data sheet"),
-    _tensor_cores("L4 24GB", 24, 121, 30.3, "NVIDIA L4 data sheet"),
-    _tensor_cores("RTX 4090 24GB", 24, 165.2, 82.6, "NVIDIA Ada architecture whitepaper"),
-    _tensor_cores("RTX 3090 24GB", 24, 71, 35.6, "NVIDIA GA102 architecture whitepaper"),
-    _tensor_cores("MI300X 192GB", 192, 1307.4, 163.4, "AMD Instinct MI300X data sheet"),
-    Device("V100 32GB", 32, None, 125, 15.7, "NVIDIA V100 data sheet, SXM2"),
-    Device("V100 16GB", 16, None, 125, 15.7, "NVIDIA V100 data sheet, SXM2"),
-    Device("T4 16GB", 16, None, 65, 8.1, "NVIDIA T4 data sheet"),
+    _tensor_cores("H200 141GB", 141.0, 989.0, 67.0, "NVIDIA H200 data sheet, SXM"),
+    _tensor_cores("H100 80GB", 80.0, 989.0, 67.0, "NVIDIA H100 data sheet, SXM"),
+    _tensor_cores("H100 PCIe 80GB", 80.0, 756.0, 51.0, "NVIDIA H100 data sheet, PCIe"),
+    _tensor_cores("A100 80GB", 80.0, 312.0, 19.5, "NVIDIA A100 data sheet"),
+    _tensor_cores("A100 40GB", 40.0, 312.0, 19.5, "NVIDIA A100 data sheet"),
+    _tensor_cores("A10 24GB", 24.0, 125.0, 31.2, "NVIDIA A10 data sheet"),
+    _tensor_cores("L40S 48GB", 48.0, 362.0, 91.6, "NVIDIA L40S data sheet"),
+    _tensor_cores("L4 24GB", 24.0, 121.0, 30.3, "NVIDIA L4 data sheet"),
+    _tensor_cores("RTX 4090 24GB", 24.0, 165.2, 82.6, "NVIDIA Ada architecture whitepaper"),
+    _tensor_cores("RTX 3090 24GB", 24.0, 71.0, 35.6, "NVIDIA GA102 architecture whitepaper"),
+    _tensor_cores("MI300X 192GB", 192.0, 1307.4, 163.4, "AMD Instinct MI300X data sheet"),
+    Device("V100 32GB", 32.0, None, 125.0, 15.7, "NVIDIA V100 data sheet, SXM2"),
+    Device("V100 16GB", 16.0, None, 125.0, 15.7, "NVIDIA V100 data sheet, SXM2"),
+    Device("T4 16GB", 16.0, None, 65.0, 8.1, "NVIDIA T4 data sheet"),
 )
 
 
@@ -90,8 +90,8 @@ def find_device(
 
     The processes of a CPU share its memory and its speed.
     """
-    known = {_compact(device.name): device for device in DEVICES}
-    found = known.get(_compact(name))
+    named = {_compact(device.name): device for device in DEVICES}
+    found = named.get(_compact(name))
     if _compact(name) == CPU:
         found = _this_machine(processes, memory_gb, measure=tflops is None)
     if found is None:
@@ -101,10 +101,11 @@ def find_device(
     if memory_gb is not None:
         found = replace(found, memory_gb=memory_gb, source=f"{found.source}; memory as stated")
     if tflops is not None:
-        speeds = {
-            key: None if getattr(found, key) is None else tflops for key in ("bf16", "fp16", "fp32")
-        }
-        found = replace(found, **speeds, source=f"{found.source}; TFLOP/s as stated")
+        bf16, fp16, fp32 = (
+            None if known is None else tflops for known in (found.bf16, found.fp16, found.fp32)
+        )
+        said = f"{found.source}; TFLOP/s as stated"
+        found = replace(found, bf16=bf16, fp16=fp16, fp32=fp32, source=said)
     return found
 
 

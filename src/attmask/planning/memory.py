@@ -62,6 +62,7 @@ def track(rehearsal: Rehearsal, *, keeps_gradients: bool) -> Memory:
     student, tracker = rehearsal.distiller.student, MemTracker()
 
     def note(parameter: Tensor) -> None:
+        assert parameter.grad is not None
         tracker.track_external(parameter.grad)  # kept apart as "Other"
 
     with rehearsal.mode:

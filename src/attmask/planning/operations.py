@@ -31,4 +31,4 @@ def operations(
     )
     with rehearsal.mode, FlopCounterMode(display=False) as counter:
         rehearsal.step()
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())

@@ -11,6 +11,7 @@ from torch._subclasses import FakeTensorMode
 
 from attmask.config import PretrainConfig
 from attmask.data.views import GLOBAL_VIEWS, Views
+from attmask.distill import Distiller
 from attmask.hardware import Format, Precision
 from attmask.mask import Grid
 from attmask.masking import Masker
@@ -26,6 +27,13 @@ ChooseMasks = Callable[[Masker, int, Grid], CountedMasks]
 """A function from the masker, the images of a micro-batch and the grid to stated masks."""
 
 
+def build_without_values(config: PretrainConfig) -> Distiller:
+    """Student and teacher on PyTorch's meta device, which take no memory and no download."""
+    own = config.backbone.model_copy(update={"pretrained": False})
+    with torch.device("meta"):
+        return build_distiller(config.model_copy(update={"backbone": own}))
+
+
 class Rehearsal:
     """Networks, optimiser and batch of one process, on tensors without values."""
 
@@ -39,12 +47,9 @@ class Rehearsal:
         masks: ChooseMasks,
     ) -> None:
         """`images` are those of one process; `fused` is None where a CPU is planned."""
-        own = config.backbone.model_copy(update={"pretrained": False})  # weights have no values
-        self.config = config.model_copy(update={"backbone": own})
-        self.images = images
+        self.config, self.images = config, images
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        with torch.device("meta"):  # where timm can build; in the mode it cannot
-            self.distiller = build_distiller(self.config)
+        self.distiller = build_without_values(config)  # timm cannot build in the mode
         for network in (self.distiller.student, self.distiller.teacher):
             network.backbone.fuse_attention(fused)
         if config.train.recompute:

@@ -23,7 +23,7 @@ def render(plan: RunPlan, width: int = 80) -> str:
     return "\n\n".join([head, two_columns(_verdict(plan), width), *sections]) + "\n"
 
 
-def gigabytes(size: float) -> str:
+def gigabytes(size: int) -> str:
     """Bytes as GB, with two digits at least."""
     return f"{size / 1e9:.1f} GB" if size >= 1e10 else f"{size / 1e9:.2f} GB"
 
