@@ -133,6 +133,7 @@ def test_micro_batches_and_recomputing_need_less_memory() -> None:
     assert planned("recompute").activations < 0.9 * whole
 
 
-@pytest.mark.parametrize("precision", ["fp16", pytest.param("bf16", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_half_precision_needs_less_memory(precision: Format) -> None:
     assert planned("ibot", precision=precision).total < planned("ibot").total

@@ -61,5 +61,6 @@ def of_rate(config: PretrainConfig, *, is_measured: bool) -> str:
         return f"cores: the rate of a core as stated, {views} an image"
     return (
         f"cores: measured on one core of this machine, {views} of each of {PICTURES} generated "
-        f"JPEG pictures of {SIDE} x {SIDE} pixels in memory (--core-rate states another)"
+        f"JPEG pictures of {SIDE} x {SIDE} pixels in memory, which other programs slow "
+        "(--core-rate states another)"
     )

@@ -39,6 +39,12 @@ def _verdict(plan: RunPlan) -> Iterator[Row]:
     for answer in plan.answers:
         does = "fits" if answer.fits else "is not enough"
         yield "", f"{answer.setting} {does}: {gigabytes(answer.peak_bytes)}"
+    if not any(answer.fits for answer in plan.answers):
+        fixed = gigabytes(plan.memory.fixed)
+        yield (
+            "",
+            f"weights, gradients and moments alone take {fixed}; use a smaller backbone or head",
+        )
 
 
 def _usable(plan: RunPlan) -> str:
