@@ -32,7 +32,7 @@ def test_a_counted_mask_hides_what_it_says() -> None:
 @STRATEGIES
 def test_the_expected_numbers_are_those_of_many_steps(strategy: Strategy) -> None:
     masker = Masker(strategy, probability=0.5, seed=1)
-    masks, counts = expected_masks(masker, 12, GRID), drawn(masker, 12, 60)
+    masks, counts = expected_masks(masker, 12, GRID), drawn(masker, 12, 40)
     assert masks.total == pytest.approx(counts.sum(axis=2).mean(), rel=0.12)
     assert masks.most == pytest.approx(counts.max(axis=(1, 2)).mean(), rel=0.12)
 
@@ -40,7 +40,7 @@ def test_the_expected_numbers_are_those_of_many_steps(strategy: Strategy) -> Non
 @STRATEGIES
 def test_no_step_hides_more_than_the_largest_masks(strategy: Strategy) -> None:
     masker = Masker(strategy, probability=0.5, seed=1)
-    masks, counts = largest_masks(masker, 12, GRID), drawn(masker, 12, 60)
+    masks, counts = largest_masks(masker, 12, GRID), drawn(masker, 12, 40)
     assert masks.total >= counts.sum(axis=(1, 2)).max() / 2
     assert masks.most == 98 >= counts.max()
     assert masks.total <= 12 * 98

@@ -166,6 +166,6 @@ def test_a_dropped_branch_is_not_counted() -> None:
             precision="fp32",
             fused=True,
         )
-        for rate in (0, 0.5)
+        for rate in (0, 0.8)
     )
-    assert 0.6 * whole < less < 0.9 * whole
+    assert 0.6 * whole < less < 0.88 * whole

@@ -84,14 +84,6 @@ def test_what_cannot_be_planned_is_said_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_a_device_without_bf16_trains_in_fp32_and_the_plan_says_so() -> None:
-    old = attmask.plan(
-        "tiny",
-        device="V100 32GB",
-        core_images_per_second=100.0,
-        overrides=["train.precision=auto"],
-    )
-    assert old.precision == "fp32"
-    assert any("train.precision=fp16 has 125 TFLOP/s" in said for said in old.assumptions)
+def test_a_format_that_the_device_lacks_is_refused() -> None:
     with pytest.raises(UserError, match="does not compute in bf16"):
         attmask.plan("tiny", device="V100 32GB", overrides=["train.precision=bf16"])
