@@ -33,6 +33,9 @@ from attmask.evaluation.run import measure_all
 from attmask.evaluation.task import Task
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.models.backbone import Backbone
+from attmask.planning.devices import find_device
+from attmask.planning.planner import UTILISATION, plan_run
+from attmask.planning.record import RunPlan
 from attmask.recipe import load_recipe
 from attmask.run import default_folder, origin_of, saved_config
 from attmask.train import Outcome, Trainer
@@ -146,6 +149,35 @@ def inspect(
     """
     named = None if recipe is None else str(recipe)
     return inspect_images(images_path(data), recipe=named, max_images=max_images)
+
+
+def plan(
+    recipe: str | Path | PretrainConfig,
+    *,
+    device: str,
+    processes: int = 1,
+    images: int | None = None,
+    utilisation: float = UTILISATION,
+    core_images_per_second: float | None = None,
+    memory_gb: float | None = None,
+    tflops: float | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+) -> RunPlan:
+    """Plan a run before anything runs: memory, operations, time, data rate, checkpoint.
+
+    `device` is a name of `attmask plan --help`, or any with `memory_gb` and `tflops`. `images` are
+    those of the data set (default: ImageNet-1k), `utilisation` the share of the device's peak speed
+    that is used. `.to_dict()` of the result gives JSON.
+    """
+    return plan_run(
+        configure(recipe, overrides),
+        find_device(device, processes=processes, memory_gb=memory_gb, tflops=tflops),
+        recipe="own config" if isinstance(recipe, PretrainConfig) else str(recipe),
+        processes=processes,
+        images=images,
+        utilisation=utilisation,
+        core_images_per_second=core_images_per_second,
+    )
 
 
 def configure(
