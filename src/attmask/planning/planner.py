@@ -6,7 +6,6 @@ from attmask.config import PretrainConfig
 from attmask.data.config import DataConfig
 from attmask.errors import UserError
 from attmask.hardware import choose_format
-from attmask.optim import moment_bytes
 from attmask.planning.answers import find_answers
 from attmask.planning.assumptions import USABLE, of_device, of_rate, of_step
 from attmask.planning.devices import Device
@@ -15,6 +14,7 @@ from attmask.planning.operations import operations
 from attmask.planning.rate import images_per_core_second
 from attmask.planning.record import RunPlan
 from attmask.planning.rehearsal import build_without_values
+from attmask.state import checkpoint_bytes
 
 UTILISATION = 0.2
 _IMAGENET = 1_281_167
@@ -64,7 +64,7 @@ def plan_run(
         steps=epoch // batch * epochs,
         core_images_per_second=core_rate,
         cores=math.ceil(batch / seconds / core_rate),
-        checkpoint_bytes=checkpoint_bytes(config),
+        checkpoint_bytes=checkpoint_bytes(build_without_values(config)),
         assumptions=(
             *of_device(config, device, precision),
             *of_step(config, processes, utilisation),
@@ -106,10 +106,3 @@ def images_of_an_epoch(data: DataConfig, given: int | None) -> tuple[int, str]:
         return known, f"{said}, those that data.per_class={data.per_class} leaves"
     part = data.per_class * _IMAGENET_CLASSES
     return part, f"{said} in {_IMAGENET_CLASSES:,} classes, {data.per_class} of each are used"
-
-
-def checkpoint_bytes(config: PretrainConfig) -> int:
-    """The weights of both networks, the centres and the moments of the optimiser."""
-    distiller = build_without_values(config)
-    weights = sum(tensor.nbytes for tensor in distiller.state_dict().values())
-    return int(weights) + moment_bytes(distiller.student)
