@@ -1,3 +1,5 @@
+import resource
+import signal
 import warnings
 from collections.abc import Mapping
 from itertools import chain
@@ -79,3 +81,28 @@ def test_two_processes_read_their_parts_of_what_three_have_written(tmp_path: Pat
 
 def own(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def test_a_disk_that_is_full_in_one_process_is_an_error_of_all(tmp_path: Path) -> None:
+    place = tmp_path / "files"
+    place.mkdir()
+
+    def member(rank: int) -> str:
+        group = dist.new_group(backend="gloo")
+        assert isinstance(group, dist.ProcessGroup)
+        mesh = init_device_mesh("cpu", (2,))
+        whole = distribute_tensor(torch.ones(2000), mesh, [Shard(0)])
+        shards = Shards({"large": whole}, group)
+        if rank == 1:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        try:
+            shards.write(place)
+        except OSError as fault:
+            said = str(fault.strerror)
+        else:
+            said = "nothing"
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        return said
+
+    assert in_group(2, tmp_path / "writing", member) == ["process 1: File too large"] * 2

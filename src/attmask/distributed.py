@@ -161,11 +161,16 @@ def processes(
     with one_line_errors():
         store, rank, count = _meet(start_timeout)
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=timeout)
+    lost = False
     try:
         with one_line_errors():
             yield
+    except LostProcessError:
+        lost = True
+        raise
     finally:
-        dist.destroy_process_group()
+        if not (lost and device.type == "cuda"):  # NCCL would wait for the lost process
+            dist.destroy_process_group()
 
 
 def _meet(timeout: timedelta) -> tuple[Any, int, int]:

@@ -4,6 +4,7 @@ PyTorch's distributed checkpoints do both, as safetensors files, whose parts any
 processes can put together again.
 """
 
+import os
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
@@ -37,7 +39,13 @@ class Shards:
         """Write them to files of this process, together with all other processes."""
         files = _in_files(self.tensors, dist.get_world_size(self.group) * _FILE_BYTES)
         storage = HuggingFaceStorageWriter(str(folder), files, save_distributed=True)
-        save(dict(self.tensors), storage_writer=storage, process_group=self.group)
+        try:
+            save(dict(self.tensors), storage_writer=storage, process_group=self.group)
+        except CheckpointException as failed:  # in all processes, where one has failed
+            rank, (fault, _) = min(failed.failures.items())
+            number = fault.errno if isinstance(fault, OSError) else None
+            why = os.strerror(number) if number else str(fault)
+            raise OSError(number or 0, f"process {rank}: {why}") from failed
         own = f"{SHARD}{dist.get_rank(self.group) + 1:05d}-*.safetensors"
         return sorted(folder.glob(own))
 
