@@ -13,8 +13,9 @@ from attmask import distributed
 from attmask.audit.audit import Audit
 from attmask.audit.inspect import MAX_IMAGES, inspect_images
 from attmask.config import PretrainConfig, differences, override
-from attmask.data.sources import images_path, open_images
+from attmask.data.sources import images_path
 from attmask.data.stores.axes import FEW_CHANNELS
+from attmask.data.together import open_together
 from attmask.errors import UserError
 from attmask.evaluation.catalog import find_tasks
 from attmask.evaluation.datasets.labelled import Labelled
@@ -32,7 +33,7 @@ from attmask.evaluation.task import Task
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.models.backbone import Backbone
 from attmask.recipe import load_recipe
-from attmask.run import default_folder, origin_of, saved_config
+from attmask.run import default_folder, origin_of, refuse_other_folder, saved_config
 from attmask.train import Outcome, Trainer
 
 log = logging.getLogger(__name__)
@@ -88,14 +89,13 @@ def default_out(
 
 
 def _train(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome:
-    images = open_images(data, index=out, channels=config.data.channels)
+    refuse_other_folder(out)  # before an index is kept in it
+    images = open_together(data, index=out, channels=config.data.channels)
     log.info("%s, images of %s, run in %s", named, data, out)
     for line in images.left_out():
         log.info("%s", line)
     trainer = Trainer(config, images.train, out)
     trainer.folder.keep_origin(data)
-    if distributed.is_main():
-        images.keep_index(out)
     evaluate = None
     if not trainer.finished:
         trainer.check_room()  # before images are read for the evaluation

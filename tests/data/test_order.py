@@ -18,11 +18,17 @@ SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=8)
 
 
 def sharded(sizes: list[int]) -> Source:
-    file_of = np.repeat(np.arange(len(sizes)), sizes)
-    images = len(file_of)
-    names, nothing = pack(f"{i}.png" for i in range(images)), np.zeros(images, dtype=np.int64)
+    ends = np.cumsum(sizes)
+    images = int(ends[-1])
+    nothing = np.zeros(images, dtype=np.int64)
     store = Shards(
-        Path(), [f"{i}.tar" for i in range(len(sizes))], names, file_of, nothing, nothing
+        Path(),
+        [f"{i}.tar" for i in range(len(sizes))],
+        pack(f"{i}.png" for i in range(images)),
+        begins=ends - sizes,
+        numbers=np.arange(len(sizes)),
+        blocks=nothing,
+        sizes=nothing,
     )
     return everything(Path(), store)
 
@@ -31,7 +37,7 @@ def sharded(sizes: list[int]) -> Source:
 def test_a_shuffled_epoch_shows_each_image_at_most_once_in_whole_batches(
     images: int, batch: int, epoch: int
 ) -> None:
-    order = shuffled(images, batch_size=batch, seed=1, epoch=epoch)
+    order = shuffled(images, batch_size=batch, seed=1, epoch=epoch).table()
     assert order.shape == (images // batch, batch)
     shown = order.flatten().tolist()
     assert len(set(shown)) == len(shown)
@@ -41,7 +47,7 @@ def test_a_shuffled_epoch_shows_each_image_at_most_once_in_whole_batches(
 def test_the_shuffled_order_is_that_of_the_counters() -> None:
     numbers = uniform("order of images", 3, 5, np.arange(10))
     expected = torch.from_numpy(numbers.argsort(kind="stable")[:9].reshape(3, 3))
-    assert torch.equal(shuffled(10, batch_size=3, seed=3, epoch=5), expected)
+    assert torch.equal(shuffled(10, batch_size=3, seed=3, epoch=5).table(), expected)
 
 
 @given(sizes=SIZES, batch=st.integers(1, 12), epoch=st.integers(0, 3))
@@ -49,7 +55,7 @@ def test_a_sequential_epoch_shows_each_image_at_most_once_in_whole_batches(
     sizes: list[int], batch: int, epoch: int
 ) -> None:
     source = sharded(sizes)
-    order = sequential(source, batch_size=batch, seed=1, epoch=epoch)
+    order = sequential(source, batch_size=batch, seed=1, epoch=epoch).table()
     assert order.shape == (len(source) // batch, batch)
     shown = order.flatten().tolist()
     assert len(set(shown)) == len(shown)
@@ -59,7 +65,7 @@ def test_a_sequential_epoch_shows_each_image_at_most_once_in_whole_batches(
 
 def test_a_lane_reads_a_shard_front_to_back_but_for_a_window() -> None:
     size = 3 * WINDOW
-    lanes = sequential(sharded([size] * 20), batch_size=5, seed=0, epoch=2).T
+    lanes = sequential(sharded([size] * 20), batch_size=5, seed=0, epoch=2).table().T
     for lane in lanes:
         place = {row: step for step, row in enumerate(lane.tolist())}
         far = [(row, row + WINDOW) for row in place if row % size < size - WINDOW]
@@ -71,7 +77,7 @@ def test_a_lane_reads_a_shard_front_to_back_but_for_a_window() -> None:
 
 
 def test_batches_come_from_all_over_the_data() -> None:
-    order = sequential(sharded([100] * 50), batch_size=16, seed=0, epoch=0)
+    order = sequential(sharded([100] * 50), batch_size=16, seed=0, epoch=0).table()
     shards_of_a_batch = [len(set((batch // 100).tolist())) for batch in order]
     assert min(shards_of_a_batch) >= 8
 
@@ -80,7 +86,7 @@ def test_shards_come_in_another_order_each_epoch() -> None:
     source = sharded([WINDOW] * 12)
     followers = set()
     for epoch in range(3):
-        order = sequential(source, batch_size=1, seed=0, epoch=epoch).flatten()
+        order = sequential(source, batch_size=1, seed=0, epoch=epoch).table().flatten()
         shards = [int((window // WINDOW).mode().values) for window in order.split(WINDOW)]
         followers.add(tuple((b - a) % 12 for a, b in pairwise(shards)))
     assert len(followers) == 3
@@ -90,7 +96,7 @@ def test_shards_come_in_another_order_each_epoch() -> None:
 def test_the_sequential_order_and_what_it_leaves_out_change_with_epoch_and_seed() -> None:
     source = sharded([7] * 15)
     orders = {
-        (seed, epoch): sequential(source, batch_size=10, seed=seed, epoch=epoch)
+        (seed, epoch): sequential(source, batch_size=10, seed=seed, epoch=epoch).table()
         for seed in range(2)
         for epoch in range(10)
     }
@@ -99,7 +105,7 @@ def test_the_sequential_order_and_what_it_leaves_out_change_with_epoch_and_seed(
         frozenset(range(105)) - frozenset(order.flatten().tolist()) for order in orders.values()
     ]
     assert len(set(left_out)) > 10
-    again = sequential(source, batch_size=10, seed=1, epoch=3)
+    again = sequential(source, batch_size=10, seed=1, epoch=3).table()
     assert torch.equal(again, orders[1, 3])
 
 
@@ -108,7 +114,7 @@ def test_loose_files_and_a_single_shard_are_cut_into_shards_of_their_own(kind: s
     count = 5 * ROWS_A_SHARD
     whole = of_files(Path(), pack(f"{i}.png" for i in range(count)))
     source = whole if kind == "files" else sharded([count])
-    order = sequential(source, batch_size=1, seed=0, epoch=0).flatten()
+    order = sequential(source, batch_size=1, seed=0, epoch=0).table().flatten()
     pieces = (order // ROWS_A_SHARD).tolist()
     changes = sum(a != b for a, b in pairwise(pieces))
     assert sorted(order.tolist()) == list(range(count))
@@ -118,7 +124,7 @@ def test_loose_files_and_a_single_shard_are_cut_into_shards_of_their_own(kind: s
 
 def test_a_subset_is_read_by_where_its_images_lie() -> None:
     source = sharded([50] * 6).subset(np.arange(0, 300, 3)[::-1].copy())
-    order = sequential(source, batch_size=2, seed=0, epoch=0)
+    order = sequential(source, batch_size=2, seed=0, epoch=0).table()
     shown = order.flatten().tolist()
     assert sorted(shown) == list(range(100))
     rows = torch.from_numpy(source.rows)[order].T
