@@ -1,3 +1,5 @@
+import hashlib
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
@@ -7,12 +9,32 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attmask.data.order import ROWS_A_SHARD, WINDOW, sequential, shuffled
+import attmask.data.order as order_module
+from attmask.data.order import ROWS_A_SHARD, WINDOW, Batches, sequential, shuffled
 from attmask.data.source import Source, everything
 from attmask.data.stores.names import pack
 from attmask.data.stores.shards import Shards
 from attmask.randomness import uniform
 from tests.sources import of_files
+
+
+class Synthetic:
+    """A store of pictures that are not there."""
+
+    shards = ()
+
+    def __init__(self, images: int) -> None:
+        self.images = images
+
+    def __len__(self) -> int:
+        return self.images
+
+    def name(self, row: int) -> str:
+        return str(row)
+
+    def read(self, row: int) -> bytes:
+        raise OSError(row)
+
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=8)
 
@@ -48,6 +70,47 @@ def test_the_shuffled_order_is_that_of_the_counters() -> None:
     numbers = uniform("order of images", 3, 5, np.arange(10))
     expected = torch.from_numpy(numbers.argsort(kind="stable")[:9].reshape(3, 3))
     assert torch.equal(shuffled(10, batch_size=3, seed=3, epoch=5).table(), expected)
+
+
+def test_orders_are_those_of_earlier_versions() -> None:
+    def digest(batches: Batches) -> str:
+        return hashlib.sha256(batches.table().numpy().tobytes()).hexdigest()[:12]
+
+    source = sharded([700, 30, 1500, 1, 900])
+    some = source.subset(np.arange(0, len(source), 3)[::-1].copy())
+    assert [
+        digest(shuffled(100_003, batch_size=64, seed=5, epoch=3)),
+        digest(sequential(source, batch_size=7, seed=5, epoch=3)),
+        digest(sequential(some, batch_size=7, seed=5, epoch=3)),
+        digest(sequential(source.first(2000), batch_size=3, seed=5, epoch=0)),
+    ] == ["51eeb9138d7d", "307c6238db67", "64690ecd21c9", "32675e7d0037"]
+
+
+def test_many_images_are_shuffled_without_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(order_module, "LARGE", 1000)
+    orders = [
+        shuffled(1001, batch_size=10, seed=seed, epoch=epoch).table()
+        for seed, epoch in ((0, 0), (0, 1), (1, 0))
+    ]
+    for order in orders:
+        assert order.shape == (100, 10)
+        assert len(set(order.flatten().tolist())) == 1000
+        assert set(order.flatten().tolist()) <= set(range(1001))
+    assert len({tuple(order.flatten().tolist()) for order in orders}) == 3
+
+
+def test_a_batch_of_a_billion_images_takes_no_memory() -> None:
+    billion = 1_000_000_000
+    tracemalloc.start()
+    last = shuffled(billion, batch_size=64, seed=0, epoch=9)[billion // 64 - 1]
+    store = Synthetic(billion)
+    pieces = sequential(everything(Path(), store), batch_size=64, seed=0, epoch=9)
+    middle = pieces[len(pieces) // 2]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000_000
+    assert int(last.max()) < billion
+    assert len(set(last.tolist())) == len(set(middle.tolist())) == 64
 
 
 @given(sizes=SIZES, batch=st.integers(1, 12), epoch=st.integers(0, 3))
