@@ -5,6 +5,7 @@ import pytest
 
 from attmask.data.stores import columns
 from attmask.data.stores.columns import Chunks, Column, disk_of, looked_up, narrowest, pieces
+from attmask.errors import UserError
 
 
 @pytest.fixture
@@ -37,6 +38,15 @@ def test_what_was_built_outlives_its_builder(tmp_path: Path) -> None:
     del chunks
     assert built.dtype == np.int16
     assert built.tolist() == list(range(300))
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr(columns, "_nameless", lambda _: full)
+        with pytest.raises(UserError, match="No space left on device; make room or choose"):
+            Chunks(np.int64, Path("runs")).add(np.arange(10_000))
 
 
 def test_the_smallest_type_that_holds_all_is_used() -> None:

@@ -13,6 +13,8 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Int, Int64
 
+from attmask.errors import UserError
+
 CHUNK = 1 << 20
 """The number of entries that are collected or computed at a time."""
 _IN_MEMORY = 1 << 23  # bytes of a column
@@ -36,16 +38,25 @@ class Chunks:
         if self._file is None and self._length * self._dtype.itemsize > _IN_MEMORY:
             self._file = _nameless(self._scratch)
         if self._file is not None:
+            self._write(self._file)
+
+    def _write(self, file: IO[bytes]) -> None:
+        try:
             for kept in self._kept:
-                self._file.write(kept.data)
-            self._kept.clear()
+                file.write(kept.data)
+            file.flush()
+        except OSError as fault:
+            raise UserError(
+                f"cannot collect the list of images in {self._scratch}: {fault.strerror}; "
+                "make room or choose another --out"
+            ) from fault
+        self._kept.clear()
 
     def build(self) -> np.ndarray:
         """All of them as one array, mapped where they are in a file."""
         if self._file is None:
             self._kept = [np.concatenate([np.empty(0, self._dtype), *self._kept])]
             return self._kept[0]
-        self._file.flush()
         return np.memmap(self._file, dtype=self._dtype, mode="r", shape=(self._length,))
 
 

@@ -100,15 +100,17 @@ class _Headers(tarfile.TarFile):
 
 
 def _plain_member(header: bytes, offset: int) -> _Member | None:
-    """The regular file of a plain header, read ten times as fast as by `tarfile`; None if there is
-    anything else: long names, links, sparse files, folders, damage, the end."""
+    """The regular file of a plain header, which `tarfile` reads too, but several times slower.
+
+    None if there is anything else: long names, links, sparse files, folders, damage, the end.
+    """
     if len(header) < BLOCK or header[156:157] not in _REGULAR or header[257:262] != b"ustar":
         return None
     try:
         size, checksum = (int(header[at].rstrip(b"\0 "), 8) for at in (_SIZE, _CHECKSUM))
     except ValueError:
         return None
-    if sum(header) - sum(header[_CHECKSUM]) + 8 * ord(" ") != checksum:
+    if size < 0 or sum(header) - sum(header[_CHECKSUM]) + 8 * ord(" ") != checksum:
         return None
     name, prefix = (header[at].partition(b"\0")[0] for at in (_NAME, _PREFIX))
     # GNU's own format has other things in place of the prefix.
