@@ -89,13 +89,15 @@ def default_out(
 
 
 def _train(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome:
-    refuse_other_folder(out)  # before an index is kept in it
+    refuse_other_folder(out)  # before images are listed, which may take long
     images = open_together(data, index=out, channels=config.data.channels)
     log.info("%s, images of %s, run in %s", named, data, out)
     for line in images.left_out():
         log.info("%s", line)
     trainer = Trainer(config, images.train, out)
     trainer.folder.keep_origin(data)
+    if distributed.is_main():
+        images.keep_index(out)
     evaluate = None
     if not trainer.finished:
         trainer.check_room()  # before images are read for the evaluation

@@ -7,8 +7,7 @@ import numpy as np
 from attmask.data.contents import contents, fingerprint
 from attmask.data.source import Source
 from attmask.data.sources import open_images
-from attmask.data.together import open_together
-from tests.data.stores.test_index import settle
+from tests.data.stores.test_index import keep, settle
 from tests.sources import of_files, png, touch, write_tar
 
 
@@ -64,7 +63,7 @@ def test_the_fingerprint_of_all_images_is_kept_and_that_of_others_is_not_taken_f
 ) -> None:
     settle(touch(tmp_path / "data", "a/1.jpg", "b/2.jpg", "b/3.jpg"))
     scanned = open_images(tmp_path / "data").train
-    kept = open_together(tmp_path / "data", index=tmp_path / "run").train
+    kept = keep(tmp_path / "data", tmp_path / "run").train
     assert kept.listing is not None
     plain = replace(kept, listing=None)
     assert kept.listing.fingerprint == fingerprint(scanned) == fingerprint(plain)

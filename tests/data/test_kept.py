@@ -7,15 +7,14 @@ import pytest
 from attmask.data.kept import kept_arrays
 from attmask.data.source import Source
 from attmask.data.stores.mapped import Mapped
-from attmask.data.together import open_together
-from tests.data.stores.test_index import settle
+from tests.data.stores.test_index import keep, settle
 from tests.sources import touch
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
     settle(touch(tmp_path / "data", "a/1.jpg", "b/2.jpg"))
-    return open_together(tmp_path / "data", index=tmp_path / "run").train
+    return keep(tmp_path / "data", tmp_path / "run").train
 
 
 def test_arrays_are_made_once_and_mapped_by_whoever_asks_again(

@@ -21,9 +21,8 @@ from attmask.data.subset import (
     spread_evenly,
     thinned,
 )
-from attmask.data.together import open_together
 from attmask.errors import UserError
-from tests.data.stores.test_index import settle
+from tests.data.stores.test_index import keep, settle
 from tests.sources import labels, names, of_files, touch
 
 
@@ -57,7 +56,7 @@ def test_a_large_subset_is_kept_in_a_file_and_has_a_fingerprint_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(touch(tmp_path / "data", *(f"{i % 3}/{i}.jpg" for i in range(60))))
-    source = open_together(tmp_path / "data", index=tmp_path / "run").train
+    source = keep(tmp_path / "data", tmp_path / "run").train
     small = first_percent(source, 50.0)
     for module in (subset, contents):
         monkeypatch.setattr(module, "LARGE", 20)
@@ -67,7 +66,7 @@ def test_a_large_subset_is_kept_in_a_file_and_has_a_fingerprint_of_its_own(
     assert isinstance(large.rows, Mapped)
     assert len(pickle.dumps(large)) < 4000
     assert len({fingerprint(s) for s in (source, large, first_percent(source, 60.0))}) == 3
-    again = open_together(tmp_path / "data", index=tmp_path / "run").train
+    again = keep(tmp_path / "data", tmp_path / "run").train
     assert fingerprint(first_percent(again, 50.0)) == fingerprint(large)
 
 

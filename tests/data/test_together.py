@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from attmask import distributed
+from attmask.data import together
 from attmask.data.contents import fingerprint
 from attmask.data.sources import open_images
 from attmask.data.stores.index import FILE
@@ -81,14 +82,28 @@ def test_a_machine_lists_once_and_an_error_is_raised_in_all_processes(
     assert empty == [empty[0]] * 3
 
 
-def test_one_process_lists_keeps_the_index_and_holds_the_images_in_it(
-    tmp_path: Path, data: Path
+def test_a_single_process_writes_nothing_but_the_index_of_many_images(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for _ in range(2):
-        images = open_together(data, index=tmp_path / "run")
-        assert names(images.train) == ["a/1.jpg", "b/2.jpg"]
-        assert images.train.listing is not None
-        assert images.train.listing.folder == tmp_path / "run"
-    assert [file.name for file in (tmp_path / "run").iterdir()] == [FILE]
+    run = tmp_path / "run"
+    assert names(open_together(data, index=run).train) == ["a/1.jpg", "b/2.jpg"]
+    assert not run.exists()
+    monkeypatch.setattr(together, "LARGE", 1)
+    many = open_together(data, index=run)
+    assert many.train.listing is not None
+    assert (many.found, many.train.listing.folder) == (None, run)
+    assert [file.name for file in run.iterdir()] == [FILE]
     with pytest.raises(UserError, match="there is no"):
-        open_together(tmp_path / "none", index=tmp_path / "run")
+        open_together(tmp_path / "none", index=run)
+
+
+def test_the_index_of_other_images_is_left_alone(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "LARGE", 1)
+    open_together(data, index=tmp_path / "run")
+    before = (tmp_path / "run" / FILE).read_bytes()
+    others = touch(tmp_path / "others", "1.jpg", "2.jpg", "3.jpg")
+    settle(others)
+    assert len(open_together(others, index=tmp_path / "run").train) == 3
+    assert (tmp_path / "run" / FILE).read_bytes() == before

@@ -34,9 +34,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def keep(data: Path, run: Path) -> Images:
-    images = open_images(data, index=run)
-    images.keep_index(run)
-    return images
+    """The images in the index that is kept of them."""
+    return open_images(data, index=run).keep_index(run)
 
 
 def is_used(data: Path, run: Path) -> bool:
@@ -50,11 +49,12 @@ def both(images: Images) -> list[object]:
 
 
 def test_a_fresh_index_gives_what_the_scan_gave(data: Path, tmp_path: Path) -> None:
-    scanned = keep(data, tmp_path / "run")
+    scanned = open_images(data, index=tmp_path / "run")
+    kept = scanned.keep_index(tmp_path / "run")
     indexed = open_images(data, index=tmp_path / "run")
     assert scanned.found is not None
-    assert indexed.found is None
-    assert both(indexed) == both(scanned)
+    assert kept.found is indexed.found is None
+    assert both(kept) == both(indexed) == both(scanned)
     assert [file.name for file in (tmp_path / "run").iterdir()] == [FILE]
 
 
@@ -81,7 +81,8 @@ def test_a_fresh_index_of_shards_reads_the_same_bytes(tmp_path: Path) -> None:
         members = {f"{shard}{i}.png": png(10 * shard + i) for i in range(4)}
         write_tar(tmp_path / "data" / f"{shard}.tar", members)
     settle(tmp_path / "data")
-    scanned = keep(tmp_path / "data", tmp_path / "run").train
+    scanned = open_images(tmp_path / "data").train
+    keep(tmp_path / "data", tmp_path / "run")
     indexed = open_images(tmp_path / "data", index=tmp_path / "run").train
     assert is_used(tmp_path / "data", tmp_path / "run")
     for i in range(12):

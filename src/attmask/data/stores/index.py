@@ -141,6 +141,15 @@ def is_index(file: Path) -> bool:
     return file.suffix == ".npz" and file.stem.rpartition("@")[2].partition("-")[0] == "index"
 
 
+def holds_other(folder: Path, root: Path) -> bool:
+    """Whether `folder` holds an index of images at another path."""
+    try:
+        about = json.loads(map_npz(folder / FILE, "about").tobytes())
+        return bool(about["root"] != str(root.absolute()))
+    except _DAMAGE:
+        return False
+
+
 def load_index(folder: Path, root: Path) -> Index | None:
     """The index in `folder`, if it is about `root` and nothing has changed since."""
     file = folder / FILE
