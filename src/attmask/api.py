@@ -15,8 +15,9 @@ from attmask.agreement import require_same, together
 from attmask.audit.audit import Audit
 from attmask.audit.inspect import MAX_IMAGES, inspect_images
 from attmask.config import PretrainConfig, differences, override, shared_settings
-from attmask.data.sources import images_path, open_images
+from attmask.data.sources import images_path
 from attmask.data.stores.axes import FEW_CHANNELS
+from attmask.data.together import open_together
 from attmask.errors import UserError
 from attmask.evaluation.catalog import find_tasks
 from attmask.evaluation.datasets.labelled import Labelled
@@ -37,7 +38,7 @@ from attmask.planning.devices import find_device
 from attmask.planning.planner import UTILISATION, plan_run
 from attmask.planning.record import RunPlan
 from attmask.recipe import load_recipe
-from attmask.run import default_folder, origin_of, saved_config
+from attmask.run import default_folder, origin_of, refuse_other_folder, saved_config
 from attmask.train import Outcome, Trainer
 
 log = logging.getLogger(__name__)
@@ -115,7 +116,8 @@ def _different_settings(other: Mapping[str, object], main: Mapping[str, object])
 
 def _train_together(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome:
     with together():
-        images = open_images(data, index=out, channels=config.data.channels)
+        refuse_other_folder(out)  # before images are listed, which may take long
+    images = open_together(data, index=out, channels=config.data.channels)
     log.info("%s, images of %s, run in %s", named, data, out)
     for line in images.left_out():
         log.info("%s", line)
