@@ -38,11 +38,7 @@ def together() -> Iterator[None]:
     if not failed:
         return
     first = failed[0]
-    where = (
-        ""
-        if len(failed) == distributed.world_size()
-        else f"process {first} of {distributed.world_size()}: "
-    )
+    where = f"process {first} of {distributed.world_size()}: " if first else ""
     raise SharedError(f"{where}{lines[first]}") from fault
 
 
