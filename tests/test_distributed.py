@@ -1,16 +1,22 @@
+import multiprocessing
 import os
 import subprocess
 import sys
+import time
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._C._distributed_c10d import TCPStore
 
 from attmask import distributed
 from attmask.errors import UserError
 from attmask.losses import sinkhorn
 from tests.groups import in_group
+from tests.processes import free_port
 
 # Two real processes; each asserts what it must see and says which one it was.
 WORKER = """
@@ -113,3 +119,33 @@ def test_each_process_of_a_machine_has_a_device_of_its_own(monkeypatch: pytest.M
     wanted = r"4 processes were launched on this machine, which has 2 devices of cuda; launch as"
     with pytest.raises(UserError, match=wanted):
         distributed.own_device(cuda)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
+    for name, value in (("RANK", "7"), ("SLURM_PROCID", "7"), ("SLURM_STEP_NUM_TASKS", "8")):
+        monkeypatch.setenv(name, value)
+    assert distributed.own_device(cuda) == torch.device("cuda", 0), "srun --gpus-per-task=1"
+
+
+def test_processes_meet_anew_in_a_store_that_remembers_earlier_ones(tmp_path: Path) -> None:
+    """As torchrun's does when it restarts processes: half of them first, with old entries."""
+    port = free_port()
+    store = TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    fork = multiprocessing.get_context("fork")
+    starts = []
+    for _ in range(3):
+        said = fork.SimpleQueue()
+
+        def member(rank: int, said: Any = said) -> None:
+            time.sleep(0.2 * (1 - rank))
+            there = TCPStore("127.0.0.1", port, is_master=False)
+            said.put(distributed._start_of_all(there, rank, 2, timedelta(seconds=20)))
+
+        group = [fork.Process(target=member, args=(rank,)) for rank in range(2)]
+        for process in group:
+            process.start()
+        for process in group:
+            process.join()
+        first, second = said.get(), said.get()
+        assert first == second
+        starts.append(first)
+    assert len(set(starts)) == 3
+    del store

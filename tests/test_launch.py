@@ -63,6 +63,18 @@ def test_the_tasks_of_srun_are_processes_that_meet_on_the_first_host(
         "MASTER_ADDR": "gpu03",
     }
     assert 1024 < port < 32768, "a port that the system does not give to others"
+    assert launch.has_own_part(), "also once the variables of torchrun are set"
+
+
+def test_workers_of_torchrun_inside_of_a_task_of_slurm_share_what_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in TASKS.items():
+        monkeypatch.setenv(name, value)
+    for name, value in zip(OF_TORCHRUN, ("160", "137", "1", "8", "host", "1234"), strict=True):
+        monkeypatch.setenv(name, value)
+    assert not launch.has_own_part()
+    assert numbers() == (160, 137, 8, 1)
 
 
 def test_a_batch_script_without_srun_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:

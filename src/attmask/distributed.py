@@ -2,7 +2,8 @@
 
 import math
 import os
-import socket
+import secrets
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from attmask.errors import UserError
 from attmask.launch import (
     export_environment,
+    has_own_part,
     launched,
     launched_here,
     launched_rank,
@@ -30,6 +33,8 @@ Value = TypeVar("Value")
 
 _BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
 """What sends the tensors of a device."""
+_ATTEMPTS = 3
+"""How often processes that have met try to connect to each other."""
 
 
 def world_size() -> int:
@@ -170,8 +175,8 @@ def processes(
         torch.accelerator.set_device_index(own)
         backend = f"{backend},{own.type}:{_BACKENDS[own.type]}"
     with one_line_errors():
-        store, rank, count = _meet(start_timeout)
-        dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=timeout)
+        _connect(backend, *_meet(start_timeout), start_timeout)
+        dist.set_timeout(timeout)
     lost = False
     try:
         with one_line_errors():
@@ -185,12 +190,11 @@ def processes(
 
 
 def _meet(timeout: timedelta) -> tuple[Any, int, int]:
-    """The store through which all processes find each other."""
+    """The store through which all processes find each other, their rank and their number."""
     try:
         store, rank, count = next(rendezvous("env://", timeout=timeout))
-        # Each waits for all: only then is it known that none is missing.
-        store.set(f"attmask/{rank}", socket.gethostname())
-        store.wait([f"attmask/{other}" for other in range(count)], timeout)
+        store.set_timeout(timeout)
+        return PrefixStore(_start_of_all(store, rank, count, timeout), store), rank, count
     except dist.DistError as fault:
         raise UserError(
             f"{launched()} processes were launched, but not all of them met within "
@@ -198,7 +202,60 @@ def _meet(timeout: timedelta) -> tuple[Any, int, int]:
             f"{os.environ.get('MASTER_PORT')}; see whether one of them failed, and whether the "
             "machines reach each other there, or raise train.start_timeout_minutes"
         ) from fault
-    return store, rank, count
+
+
+def _start_of_all(store: Any, rank: int, count: int, timeout: timedelta) -> str:
+    """A name of this start that all processes know once all of them are there.
+
+    torchrun keeps its store when it restarts processes, so whatever it holds may come from those
+    that were there before, such as the addresses they listened at: names are drawn anew.
+    """
+    own = secrets.token_hex(8)
+    if rank > 0:
+        store.set(f"hello {rank}", own)
+        name: str = store.get(f"welcome {own}").decode()
+        store.set(f"{rank} is in {name}", "")
+        store.wait([f"all are in {name}"], timeout)
+        return name
+    until = time.monotonic() + timeout.total_seconds()
+    others, welcomed = range(1, count), set[str]()
+    while not all(store.check([f"{other} is in {own}"]) for other in others):
+        for hello in (f"hello {other}" for other in others):
+            if store.check([hello]) and (token := store.get(hello).decode()) not in welcomed:
+                store.set(f"welcome {token}", own)
+                welcomed.add(token)
+        if time.monotonic() > until:
+            raise dist.DistStoreError(f"{len(welcomed)} of {len(others)} came")
+        time.sleep(0.02)
+    store.set(f"all are in {own}", "")
+    return own
+
+
+def _connect(backend: str, store: Any, rank: int, count: int, timeout: timedelta) -> None:
+    """Make the group; on a busy machine gloo may lose a connection, so all try more than once."""
+    # gloo waits five times as long for a connection as for a message.
+    each = max(timeout / (5 * _ATTEMPTS), timedelta(seconds=1))
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            named = PrefixStore(f"attempt {attempt}", store)
+            dist.init_process_group(backend, store=named, rank=rank, world_size=count, timeout=each)
+            dist.all_reduce(torch.zeros(1))  # nobody goes on before all are connected
+        except RuntimeError as fault:
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            if attempt == _ATTEMPTS or not _is_communication(fault):
+                raise
+        else:
+            return
+
+
+def host_group() -> dist.ProcessGroup:
+    """A second group of all processes, for host tensors and threads beside the training."""
+    group = dist.new_group(backend="gloo", timeout=timedelta(minutes=1))
+    assert isinstance(group, dist.ProcessGroup)
+    dist.all_reduce(torch.zeros(1), group=group)
+    dist.set_timeout(timedelta(hours=6), group)  # a slow disk is no error
+    return group
 
 
 class LostProcessError(UserError):
@@ -247,7 +304,10 @@ def own_device(device: torch.device) -> torch.device:
             f"train.device={device} is one device for {launched()} processes; use "
             f"train.device={device.type}, where each has its own"
         )
-    if local_rank() >= (there := torch.accelerator.device_count()):
+    there = torch.accelerator.device_count()
+    if there == 1 and has_own_part():  # srun --gpus-per-task shows each process its own alone
+        return torch.device(device.type, 0)
+    if local_rank() >= there:
         raise UserError(
             f"{launched_here()} processes were launched on this machine, which has "
             f"{counted(there, 'device')} of {device.type}; launch as many processes as devices"

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from attmask.errors import UserError
-from attmask.launch import launched_here
+from attmask.launch import has_own_part, launched_here
 
 Format = Literal["bf16", "fp16", "fp32"]
 Part = TypeVar("Part")
@@ -53,15 +53,10 @@ def cores() -> int:
 def default_workers() -> int:
     """The default number of worker processes: one core is left to training.
 
-    Processes that were launched on one machine share its cores.
+    Processes that were launched on one machine share its cores, unless each was given its own.
     """
-    return max(1, min(16, cores() // launched_here() - 1))
-
-
-def choose_format(asked: Literal["auto", "bf16", "fp16", "fp32"], *, bf16: bool) -> Format:
-    """The requested number format; `auto` is bf16 where the hardware has it, else fp32."""
-    automatic: Format = "bf16" if bf16 else "fp32"
-    return automatic if asked == "auto" else asked
+    share = 1 if has_own_part() and cores() < (os.cpu_count() or 1) else launched_here()
+    return max(1, min(16, cores() // share - 1))
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,12 @@ def local_rank() -> int:
     return int(_variable("LOCAL_RANK", "0"))
 
 
+def has_own_part() -> bool:
+    """Whether Slurm gave this process its own cores and devices, so none are to be divided."""
+    tasks, task = (os.environ.get(f"SLURM_{name}") for name in ("STEP_NUM_TASKS", "PROCID"))
+    return launched() > 1 and (tasks, task) == (str(launched()), str(launched_rank()))
+
+
 def export_environment() -> None:
     """Set the variables that PyTorch reads, where srun has set its own instead."""
     for name, value in _of_slurm(os.environ).items():
@@ -113,7 +119,8 @@ def launch_here(count: int, words: Sequence[str], *, threads: int) -> int:
     except SignalException:
         return 130
     except ChildFailedError as failed:
-        rank, failure = min(failed.failures.items())
+        # Those that a signal has ended first, because they could not say so.
+        rank, failure = min(failed.failures.items(), key=lambda item: (item[1].exitcode >= 0, item))
         if failure.exitcode >= 0:
             return int(failure.exitcode)  # it has said why
         memory = ", perhaps because memory ran out" if failure.exitcode == -signal.SIGKILL else ""

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -42,11 +41,7 @@ class TrainingState:
         self.optimizer = optimizer
         self.is_sharded = any(map(distributed.is_sharded, distiller.student.parameters()))
         # Threads that write must not meet the messages of the training.
-        self._writers: dist.ProcessGroup | None = None
-        if self.is_sharded:
-            group = dist.new_group(backend="gloo")
-            assert isinstance(group, dist.ProcessGroup)
-            self._writers = group
+        self._writers = distributed.host_group() if self.is_sharded else None
 
     @property
     def checkpoint_bytes(self) -> int:

@@ -245,6 +245,7 @@ class Trainer:
                 self.loader.close()
             self.save()
             self.finish_saving()
+            distributed.wait_for_all()  # a launcher may kill the others when one has ended
         return Outcome(self.run, self.step, total, not self._evaluation_cut, first)
 
     def _save_what_can_be_saved(self, fault: UserError, monitor: Monitor) -> None:
