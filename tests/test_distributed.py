@@ -3,10 +3,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
 from attmask import distributed
+from attmask.errors import UserError
 from attmask.losses import sinkhorn
 from tests.groups import in_group
 
@@ -93,3 +95,21 @@ def test_numbers_are_added_and_rows_gathered_in_the_order_of_the_processes(tmp_p
         assert torch.equal(whole, matrix.byte())
         assert vector.tolist() == [10, 20, 22]
         assert nothing.shape == (0, 2)
+
+
+def test_each_process_of_a_machine_has_a_device_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    assert distributed.own_device(torch.device("cuda", 1)) == torch.device("cuda", 1)
+    for name, value in (("WORLD_SIZE", "8"), ("LOCAL_WORLD_SIZE", "4"), ("LOCAL_RANK", "3")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
+    assert distributed.own_device(cpu) == cpu
+    assert distributed.own_device(cuda) == torch.device("cuda", 3)
+    with pytest.raises(UserError, match=r"train.device=cuda:1 is one device for 8 processes"):
+        distributed.own_device(torch.device("cuda", 1))
+    with pytest.raises(UserError, match=r"cannot train on mps together; use train.device=cpu"):
+        distributed.own_device(torch.device("mps"))
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
+    wanted = r"4 processes were launched on this machine, which has 2 devices of cuda; launch as"
+    with pytest.raises(UserError, match=wanted):
+        distributed.own_device(cuda)

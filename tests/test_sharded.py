@@ -1,7 +1,11 @@
+import resource
+import signal
 import warnings
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -29,15 +33,26 @@ def written(world: int, folder: Path) -> Path:
     place = folder / "files"
     place.mkdir(parents=True)
 
-    def member(rank: int) -> str:
+    def member(rank: int) -> list[str]:
         group = dist.new_group(backend="gloo")
         assert isinstance(group, dist.ProcessGroup)
-        return Shards(parts(world), group).write(place).name
+        return [path.name for path in Shards(parts(world), group).write(place)]
 
     names = in_group(world, folder / "writing", member)
-    assert sorted(names) == sorted(path.name for path in place.iterdir())
-    assert len(set(names)) == world, "each process writes a file of its own"
+    assert sorted(chain(*names)) == sorted(path.name for path in place.iterdir())
+    assert all(names), "each process writes files of its own"
     return place
+
+
+def test_a_large_state_is_written_in_several_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attmask.sharded._FILE_BYTES", 30)
+    place = written(3, tmp_path)
+    files = [path.name for path in place.iterdir()]
+    assert len(files) > 3
+    found = read_whole(place, files)
+    assert all(torch.equal(found[name], tensor) for name, tensor in WHOLE.items())
 
 
 def test_whole_tensors_are_put_together_from_the_parts_of_three_processes(tmp_path: Path) -> None:
@@ -66,3 +81,28 @@ def test_two_processes_read_their_parts_of_what_three_have_written(tmp_path: Pat
 
 def own(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def test_a_disk_that_is_full_in_one_process_is_an_error_of_all(tmp_path: Path) -> None:
+    place = tmp_path / "files"
+    place.mkdir()
+
+    def member(rank: int) -> str:
+        group = dist.new_group(backend="gloo")
+        assert isinstance(group, dist.ProcessGroup)
+        mesh = init_device_mesh("cpu", (2,))
+        whole = distribute_tensor(torch.ones(2000), mesh, [Shard(0)])
+        shards = Shards({"large": whole}, group)
+        if rank == 1:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        try:
+            shards.write(place)
+        except OSError as fault:
+            said = str(fault.strerror)
+        else:
+            said = "nothing"
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        return said
+
+    assert in_group(2, tmp_path / "writing", member) == ["process 1: File too large"] * 2

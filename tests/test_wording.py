@@ -2,7 +2,7 @@
 
 import pytest
 
-from attmask.wording import agree, counted
+from attmask.wording import agree, counted, duration
 
 
 @pytest.mark.parametrize(
@@ -11,3 +11,10 @@ from attmask.wording import agree, counted
 def test_nouns_follow_their_number(count: int, said: str) -> None:
     assert counted(count, "image") == said
     assert agree(count, "is", "are") == ("is" if count == 1 else "are")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.4, "0 s"), (119.0, "119 s"), (120.0, "2 min"), (7200.0, "2.0 h")]
+)
+def test_durations_have_a_readable_unit(seconds: float, said: str) -> None:
+    assert duration(seconds) == said

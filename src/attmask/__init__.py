@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from attmask.primitives import bound_primitive_cache
 
 if TYPE_CHECKING:
-    from attmask.api import evaluate, inspect, load_backbone, pretrain, resume, transform
+    from attmask.api import evaluate, inspect, load_backbone, plan, pretrain, resume, transform
     from attmask.masking import Block, High, Hint, Low, Masker, Nothing, Random
 
 __version__ = "0.1.0"
@@ -22,6 +22,7 @@ __all__ = [
     "evaluate",
     "inspect",
     "load_backbone",
+    "plan",
     "pretrain",
     "resume",
     "transform",
@@ -30,7 +31,8 @@ __all__ = [
 bound_primitive_cache()  # here, since it must come before PyTorch's first product
 
 _HOME = dict.fromkeys(
-    ("evaluate", "inspect", "load_backbone", "pretrain", "resume", "transform"), "attmask.api"
+    ("evaluate", "inspect", "load_backbone", "plan", "pretrain", "resume", "transform"),
+    "attmask.api",
 )
 
 

@@ -15,8 +15,9 @@ from attmask.agreement import require_same, together
 from attmask.audit.audit import Audit
 from attmask.audit.inspect import MAX_IMAGES, inspect_images
 from attmask.config import PretrainConfig, differences, override, shared_settings
-from attmask.data.sources import images_path, open_images
+from attmask.data.sources import images_path
 from attmask.data.stores.axes import FEW_CHANNELS
+from attmask.data.together import open_together
 from attmask.errors import UserError
 from attmask.evaluation.catalog import find_tasks
 from attmask.evaluation.datasets.labelled import Labelled
@@ -33,8 +34,11 @@ from attmask.evaluation.run import measure_all
 from attmask.evaluation.task import Task
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.models.backbone import Backbone
+from attmask.planning.devices import find_device
+from attmask.planning.planner import UTILISATION, plan_run
+from attmask.planning.record import RunPlan
 from attmask.recipe import load_recipe
-from attmask.run import default_folder, origin_of, saved_config
+from attmask.run import default_folder, origin_of, refuse_other_folder, saved_config
 from attmask.train import Outcome, Trainer
 
 log = logging.getLogger(__name__)
@@ -112,7 +116,8 @@ def _different_settings(other: Mapping[str, object], main: Mapping[str, object])
 
 def _train_together(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome:
     with together():
-        images = open_images(data, index=out, channels=config.data.channels)
+        refuse_other_folder(out)  # before images are listed, which may take long
+    images = open_together(data, index=out, channels=config.data.channels)
     log.info("%s, images of %s, run in %s", named, data, out)
     for line in images.left_out():
         log.info("%s", line)
@@ -146,6 +151,35 @@ def inspect(
     """
     named = None if recipe is None else str(recipe)
     return inspect_images(images_path(data), recipe=named, max_images=max_images)
+
+
+def plan(
+    recipe: str | Path | PretrainConfig,
+    *,
+    device: str,
+    processes: int = 1,
+    images: int | None = None,
+    utilisation: float = UTILISATION,
+    core_images_per_second: float | None = None,
+    memory_gb: float | None = None,
+    tflops: float | None = None,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+) -> RunPlan:
+    """Plan a run before anything runs: memory, operations, time, data rate, checkpoint.
+
+    `device` is a name of `attmask plan --help`, or any with `memory_gb` and `tflops`. `images` are
+    those of the data set (default: ImageNet-1k), `utilisation` the share of the device's peak speed
+    that is used. `.to_dict()` of the result gives JSON.
+    """
+    return plan_run(
+        configure(recipe, overrides),
+        find_device(device, processes=processes, memory_gb=memory_gb, tflops=tflops),
+        recipe="own config" if isinstance(recipe, PretrainConfig) else str(recipe),
+        processes=processes,
+        images=images,
+        utilisation=utilisation,
+        core_images_per_second=core_images_per_second,
+    )
 
 
 def configure(

@@ -100,9 +100,12 @@ def _remove_older(folder: Path, final: Path, keep: int) -> None:
 
 def _write_shards(folder: Path, shards: "Shards") -> dict[str, str]:
     """Write this process's shards; the hashes of the files of all processes."""
-    own = shards.write(folder)
-    atomic.flush(own)  # on another machine the main process cannot
-    return dict(distributed.gather((own.name, _hash_of(own)), shards.group))
+    own: dict[str, str] = {}
+    for path in shards.write(folder):
+        atomic.flush(path)  # on another machine the main process cannot
+        own[path.name] = _hash_of(path)
+    of_all = distributed.gather(own, shards.group)
+    return {name: digest for of_one in of_all for name, digest in of_one.items()}
 
 
 def _write(folder: Path, checkpoint: Checkpoint, hashes_of_shards: Mapping[str, str]) -> None:

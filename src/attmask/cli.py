@@ -13,12 +13,22 @@ from pathlib import Path
 from typing import NoReturn
 
 from attmask import __version__
-from attmask.commands import config, demo, evaluate, inspect, pretrain, recipes, resume, tasks
+from attmask.commands import (
+    config,
+    demo,
+    evaluate,
+    inspect,
+    plan,
+    pretrain,
+    recipes,
+    resume,
+    tasks,
+)
 from attmask.commands.outcome import INTERRUPTED
 from attmask.errors import UserError
 from attmask.launch import launched_rank
 
-_COMMANDS = (demo, pretrain, resume, inspect, evaluate, tasks, recipes, config)
+_COMMANDS = (demo, pretrain, resume, inspect, plan, evaluate, tasks, recipes, config)
 _FLAGS = ("--help", "--version", "--json")  # options that take no value
 
 

@@ -14,12 +14,22 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from attmask.errors import UserError
-from attmask.launch import export_environment, launched, launched_rank, local_rank
+from attmask.launch import (
+    export_environment,
+    launched,
+    launched_here,
+    launched_rank,
+    local_rank,
+)
+from attmask.wording import counted
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 Value = TypeVar("Value")
+
+_BACKENDS = {"cuda": "nccl", "xpu": "xccl"}
+"""What sends the tensors of a device."""
 
 
 def world_size() -> int:
@@ -154,18 +164,24 @@ def processes(
         yield
         return
     export_environment()
+    own = own_device(device)
     backend = "cpu:gloo"  # host tensors too, so that processes agree without waiting for a device
-    if device.type == "cuda":
-        torch.cuda.set_device(own_device(device))  # what NCCL sends objects through
-        backend = "cpu:gloo,cuda:nccl"
+    if own.type != "cpu":
+        torch.accelerator.set_device_index(own)
+        backend = f"{backend},{own.type}:{_BACKENDS[own.type]}"
     with one_line_errors():
         store, rank, count = _meet(start_timeout)
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=timeout)
+    lost = False
     try:
         with one_line_errors():
             yield
+    except LostProcessError:
+        lost = True
+        raise
     finally:
-        dist.destroy_process_group()
+        if not lost or own.type == "cpu":  # NCCL would wait for the lost process
+            dist.destroy_process_group()
 
 
 def _meet(timeout: timedelta) -> tuple[Any, int, int]:
@@ -220,9 +236,23 @@ def _is_communication(fault: RuntimeError) -> bool:
 
 def own_device(device: torch.device) -> torch.device:
     """The device of this process: on a machine with several GPUs, each process has its own."""
-    if device == torch.device("cuda") and launched() > 1:
-        return torch.device("cuda", local_rank())
-    return device
+    if launched() == 1 or device.type == "cpu":
+        return device
+    if device.type not in _BACKENDS:
+        raise UserError(
+            f"several processes cannot train on {device.type} together; use train.device=cpu"
+        )
+    if str(device) != device.type:
+        raise UserError(
+            f"train.device={device} is one device for {launched()} processes; use "
+            f"train.device={device.type}, where each has its own"
+        )
+    if local_rank() >= (there := torch.accelerator.device_count()):
+        raise UserError(
+            f"{launched_here()} processes were launched on this machine, which has "
+            f"{counted(there, 'device')} of {device.type}; launch as many processes as devices"
+        )
+    return torch.device(device.type, local_rank())
 
 
 def launched_main() -> bool:

@@ -58,6 +58,12 @@ def default_workers() -> int:
     return max(1, min(16, cores() // launched_here() - 1))
 
 
+def choose_format(asked: Literal["auto", "bf16", "fp16", "fp32"], *, bf16: bool) -> Format:
+    """The requested number format; `auto` is bf16 where the hardware has it, else fp32."""
+    automatic: Format = "bf16" if bf16 else "fp32"
+    return automatic if asked == "auto" else asked
+
+
 @dataclass(frozen=True)
 class Precision:
     """The number format of forward passes, with the loss scaler that fp16 needs."""
@@ -70,9 +76,8 @@ class Precision:
     def choose(
         cls, asked: Literal["auto", "bf16", "fp16", "fp32"], device: torch.device
     ) -> "Precision":
-        """`auto` is bf16 where the hardware has it, else fp32."""
-        automatic: Format = "bf16" if has_bf16(device) else "fp32"
-        chosen = automatic if asked == "auto" else asked
+        """The format of `choose_format` on a device that is there."""
+        chosen = choose_format(asked, bf16=has_bf16(device))
         scaler = torch.amp.GradScaler(device.type, enabled=chosen == "fp16")
         return cls(chosen, device, scaler)
 

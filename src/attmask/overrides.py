@@ -135,6 +135,7 @@ _LISTED_BY = {
     "recipe": "attmask recipes",
     "task": "attmask tasks",
     "setting": "attmask config NAME",
+    "device": "attmask plan --help",
 }
 
 

@@ -10,7 +10,7 @@ import zlib
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, UInt64
 
 Counter: TypeAlias = int | np.integer[Any] | np.ndarray
 
@@ -30,10 +30,15 @@ def uniform(purpose: str, *counters: Counter) -> Float64[np.ndarray, "..."]:
 
     `purpose` separates streams that share their counters (mask ratio, drop path, ...).
     """
+    bits = hashed(purpose, *counters)
+    return np.asarray((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def hashed(purpose: str, *counters: Counter) -> UInt64[np.ndarray, "..."]:
+    """64 random bits for each element of the broadcast counters; `uniform` is made of these."""
     # At least one dimension: NumPy warns when a single number overflows, as all of these do.
     state = np.array([zlib.crc32(purpose.encode())], dtype=np.uint64)
     for counter in counters:
         number = np.asarray(counter).astype(np.int64).view(np.uint64)
         state = _mix((state ^ number) * _MIX_1 + _GOLDEN)
-    drawn = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return drawn.reshape(np.broadcast_shapes(*(np.shape(counter) for counter in counters)))
+    return state.reshape(np.broadcast_shapes(*(np.shape(counter) for counter in counters)))

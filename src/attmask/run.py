@@ -21,6 +21,7 @@ from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig, differences, from_yaml, to_yaml
 from attmask.data.contents import fingerprint
 from attmask.data.source import Source
+from attmask.data.stores.index import is_index
 from attmask.errors import UserError
 from attmask.overrides import checked, extra_of, fields_of, text_of
 
@@ -51,8 +52,7 @@ class RunFolder:
         the main one finds.
         """
         with together(), self._disk_errors():
-            if self.path.exists() and not self.path.is_dir():
-                raise UserError(f"{self.path} is a file; choose another --out")
+            refuse_other_folder(self.path)
         found = self._newest(groups)
         with together(), self._disk_errors():
             self._check(found)
@@ -120,10 +120,7 @@ class RunFolder:
 
     def _check(self, found: Checkpoint | None) -> None:
         """Raise an error if the folder holds something else than this run."""
-        saved = self.path / CONFIG
         if found is None:
-            if not saved.exists() and self.path.exists() and any(self.path.iterdir()):
-                raise UserError(f"{self.path} is not empty and holds no run; choose another --out")
             return  # a run that saved nothing has nothing to lose
         if changed := differences(_config_of(self.path, found), self.config):
             raise UserError(
@@ -162,6 +159,22 @@ class RunFolder:
             raise UserError(
                 f"cannot use {self.path} for a run: {why}; make room or choose another --out"
             ) from fault
+
+
+def refuse_other_folder(path: Path) -> None:
+    """Raise an error if there is something at the path of a run that is no run; an index is none
+    yet, but may lie there alone."""
+    try:
+        if not path.is_dir():
+            if path.exists():
+                raise UserError(f"{path} is a file; choose another --out")
+            return
+    except OSError:  # no such path can be: for whoever writes there to tell
+        return
+    if any((path / part).exists() for part in (CONFIG, "checkpoints")):
+        return
+    if any(not is_index(entry) for entry in path.iterdir()):
+        raise UserError(f"{path} is not empty and holds no run; choose another --out")
 
 
 def saved_config(run: Path) -> PretrainConfig:

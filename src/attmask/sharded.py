@@ -4,6 +4,7 @@ PyTorch's distributed checkpoints do both, as safetensors files, whose parts any
 processes can put together again.
 """
 
+import os
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
@@ -22,6 +24,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 SHARD = "shard-"
 """How the names of PyTorch's files begin."""
+_FILE_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,34 @@ class Shards:
     group: dist.ProcessGroup
     """Of the threads that write, which must not meet the messages of the training."""
 
-    def write(self, folder: Path) -> Path:
-        """Write them to a file of this process, together with all other processes."""
-        storage = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-        save(dict(self.tensors), storage_writer=storage, process_group=self.group)
-        (own,) = folder.glob(f"{SHARD}{dist.get_rank(self.group) + 1:05d}-*.safetensors")
-        return own
+    def write(self, folder: Path) -> list[Path]:
+        """Write them to files of this process, together with all other processes."""
+        files = _in_files(self.tensors, dist.get_world_size(self.group) * _FILE_BYTES)
+        storage = HuggingFaceStorageWriter(str(folder), files, save_distributed=True)
+        try:
+            save(dict(self.tensors), storage_writer=storage, process_group=self.group)
+        except CheckpointException as failed:  # in all processes, where one has failed
+            rank, (fault, _) = min(failed.failures.items())
+            number = fault.errno if isinstance(fault, OSError) else None
+            why = os.strerror(number) if number else str(fault)
+            raise OSError(number or 0, f"process {rank}: {why}") from failed
+        own = f"{SHARD}{dist.get_rank(self.group) + 1:05d}-*.safetensors"
+        return sorted(folder.glob(own))
+
+
+def _in_files(tensors: Mapping[str, Tensor], most: int) -> dict[str, int]:
+    """The number of the file of each tensor, from 1, with at most so many bytes of all processes.
+
+    PyTorch holds a file in memory while it writes it.
+    """
+    files: dict[str, int] = {}
+    number, held = 1, 0
+    for name, tensor in tensors.items():
+        if held and held + tensor.nbytes > most:
+            number, held = number + 1, 0
+        files[name] = number
+        held += tensor.nbytes
+    return files
 
 
 def read_into(folder: Path, tensors: Mapping[str, Tensor]) -> None:

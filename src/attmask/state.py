@@ -51,8 +51,7 @@ class TrainingState:
     @property
     def checkpoint_bytes(self) -> int:
         """The size of a checkpoint."""
-        weights = sum(tensor.nbytes for tensor in self.distiller.state_dict().values())
-        return int(weights) + moment_bytes(self.distiller.student)
+        return checkpoint_bytes(self.distiller)
 
     def is_finite(self) -> bool:
         """Whether all weights are, in all processes."""
@@ -91,6 +90,12 @@ class TrainingState:
         empty_moments_(self.optimizer, student, stored_names(found.path))
         moments = optimizer_tensors(self.optimizer, student)
         read_into(found.path, {**self.distiller.state_dict(), **moments})
+
+
+def checkpoint_bytes(distiller: Distiller) -> int:
+    """The weights of both networks, the centres and the moments of the optimizer."""
+    weights = sum(tensor.nbytes for tensor in distiller.state_dict().values())
+    return int(weights) + moment_bytes(distiller.student)
 
 
 def _gathered(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -105,6 +105,12 @@ class Trainer:
             self.loader = self._loader(source)
             self.folder = RunFolder(run, config, source)
         require_same(
+            "software or hardware",
+            f"torch {torch.__version__}, {self.device.type} in {self.precision.format}",
+            lambda other, main: f"{other}; there {main}",
+            "make them alike, or state train.precision",
+        )
+        require_same(
             "images",
             (len(source), self.folder.fingerprint),
             lambda other, main: f"{other[0]} of them, there {main[0]}",
@@ -201,7 +207,7 @@ class Trainer:
             raise UserError(f"step {self.step + 1} failed in its update, so it was not saved")
         self.finish_saving()
         if not self.state.is_finite():
-            raise UserError(
+            raise SharedError(
                 f"the weights are not finite after step {self.step} and were not saved; start "
                 "again with a lower schedule.lr or with train.precision=fp32"
             )

@@ -1,4 +1,4 @@
-"""Numbers with their nouns and verbs, so that one image is not called "1 images"."""
+"""Numbers with their nouns, verbs and units, so that one image is not called "1 images"."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -9,3 +9,12 @@ def counted(count: int, noun: str) -> str:
 def agree(count: int, one: str, many: str) -> str:
     """The verb or word that fits the number."""
     return one if count == 1 else many
+
+
+def duration(seconds: float) -> str:
+    """Seconds, minutes or hours, whichever is readable."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +7,8 @@ import numpy as np
 from attmask.data.contents import contents, fingerprint
 from attmask.data.source import Source
 from attmask.data.sources import open_images
-from tests.sources import of_files, png, write_tar
+from tests.data.stores.test_index import keep, settle
+from tests.sources import of_files, png, touch, write_tar
 
 
 def folder(root: Path) -> Source:
@@ -54,3 +56,28 @@ def test_a_fingerprint_has_the_value_that_older_runs_have_saved() -> None:
     assert fingerprint(unlabelled) == (
         "533c93b8acfc0415b40449dca1bc850a66f2448cfebbe8dea0a369b3212f27d9"
     )
+
+
+def test_the_fingerprint_of_all_images_is_kept_and_that_of_others_is_not_taken_for_it(
+    tmp_path: Path,
+) -> None:
+    settle(touch(tmp_path / "data", "a/1.jpg", "b/2.jpg", "b/3.jpg"))
+    scanned = open_images(tmp_path / "data").train
+    kept = keep(tmp_path / "data", tmp_path / "run").train
+    assert kept.listing is not None
+    plain = replace(kept, listing=None)
+    assert kept.listing.fingerprint == fingerprint(scanned) == fingerprint(plain)
+    kept.listing.fingerprint = "as kept"
+    assert fingerprint(kept) == "as kept"
+    assert fingerprint(replace(kept, root=Path("elsewhere"))) == "as kept"
+    assert kept.labels is not None
+    others = [
+        kept.subset([0, 1, 2]),
+        replace(kept, labels=kept.labels[::-1].copy()),
+        replace(kept, labels=None),
+        kept.first(2),
+    ]
+    assert [fingerprint(one) for one in others] == [
+        fingerprint(replace(one, listing=None)) for one in others
+    ]
+    assert fingerprint(others[0]) == fingerprint(plain)

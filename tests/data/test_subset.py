@@ -1,3 +1,5 @@
+import pickle
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attmask.data import contents, subset
+from attmask.data.contents import fingerprint
 from attmask.data.source import Source
+from attmask.data.stores.columns import pieces
+from attmask.data.stores.mapped import Mapped
 from attmask.data.subset import (
     evenly_spaced,
     first_per_class,
@@ -13,9 +19,11 @@ from attmask.data.subset import (
     position_in_class,
     split_holdout,
     spread_evenly,
+    thinned,
 )
 from attmask.errors import UserError
-from tests.sources import labels, names, of_files
+from tests.data.stores.test_index import keep, settle
+from tests.sources import labels, names, of_files, touch
 
 
 def labelled(counts: list[int]) -> Source:
@@ -23,6 +31,50 @@ def labelled(counts: list[int]) -> Source:
     files = [f"{label}/{i:03}.png" for label, i in pairs]
     classes = tuple(map(str, range(len(counts))))
     return of_files(Path("root"), files, [label for label, _ in pairs], classes)
+
+
+def test_labels_that_are_read_in_chunks_give_the_same_images(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    chance = np.random.default_rng(0)
+    classes = chance.choice(9, p=chance.dirichlet(np.ones(9)), size=500)
+    source = of_files(Path(), [f"{i}.png" for i in range(500)], classes.tolist(), "abcdefghi")
+
+    def chosen() -> list[object]:
+        subsets = [first_percent(source, 30.0), first_per_class(source, 20)]
+        return [
+            *(spread_evenly(classes, 500, limit) for limit in (1, 9, 100, 499)),
+            *((np.asarray(one.rows).tolist(), labels(one)) for one in subsets),
+        ]
+
+    whole = chosen()
+    monkeypatch.setattr(subset, "pieces", partial(pieces, size=7))
+    assert chosen() == whole
+
+
+def test_a_large_subset_is_kept_in_a_file_and_has_a_fingerprint_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(touch(tmp_path / "data", *(f"{i % 3}/{i}.jpg" for i in range(60))))
+    source = keep(tmp_path / "data", tmp_path / "run").train
+    small = first_percent(source, 50.0)
+    for module in (subset, contents):
+        monkeypatch.setattr(module, "LARGE", 20)
+    large = first_percent(source, 50.0)
+    assert names(large) == names(small)
+    assert labels(large) == labels(small)
+    assert isinstance(large.rows, Mapped)
+    assert len(pickle.dumps(large)) < 4000
+    assert len({fingerprint(s) for s in (source, large, first_percent(source, 60.0))}) == 3
+    again = keep(tmp_path / "data", tmp_path / "run").train
+    assert fingerprint(first_percent(again, 50.0)) == fingerprint(large)
+
+
+def test_only_many_images_are_thinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = labelled([50, 50])
+    assert thinned(source, 10) is source
+    monkeypatch.setattr(subset, "LARGE", 99)
+    assert labels(thinned(source, 10)) == [0] * 5 + [1] * 5
 
 
 @given(st.integers(1, 500), st.data())

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from attmask.cli import main
 from attmask.data.synthetic import write_folder
 from tests.processes import (
     ROOT,
@@ -70,7 +71,7 @@ def agents() -> Iterator[list[subprocess.Popen[str]]]:
         agent.communicate()
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_killed_worker_is_restarted_and_the_run_ends_with_the_same_bits(
     victim: int,
     images: Path,
@@ -199,11 +200,12 @@ def test_the_main_process_saves_when_another_one_is_lost(
     assert last_checkpoint(run).step == int(saved[1])
 
 
-def test_processes_of_one_machine_need_no_launcher(
+def test_processes_of_one_machine_need_no_launcher_and_evaluate_as_one(
     images: Path, undisturbed: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    words = [*pretrain(images, run, "schedule.epochs=3"), "--processes", "2"]
+    more = ["schedule.epochs=3", "monitor.knn_every_epochs=3"]
+    words = [*pretrain(images, run, *more), "--processes", "2"]
     done = subprocess.run(
         [sys.executable, *map(str, words)],
         env=environment(),
@@ -217,9 +219,18 @@ def test_processes_of_one_machine_need_no_launcher(
     assert "2 processes (DDP) on cpu" in done.stderr
     assert "Warning" not in done.stderr
     assert same_tensors(last_checkpoint(run), last_checkpoint(undisturbed))
+    assert main([*map(str, pretrain(images, tmp_path / "alone", *more)[2:])]) == 0
+    ours, theirs = (evaluations(folder) for folder in (run, tmp_path / "alone"))
+    assert len(ours) == len(theirs) == 2, "before the first step and after the last"
+    for one, other in zip(ours, theirs, strict=True):
+        assert one == pytest.approx(other, rel=1e-3)
 
 
-@pytest.mark.parametrize("to", ["all", "launcher"])
+def evaluations(run: Path) -> list[dict[str, float]]:
+    return [record for record in read_metrics(run) if "loss.total" not in record]
+
+
+@pytest.mark.parametrize("to", ["all", pytest.param("launcher", marks=pytest.mark.slow)])
 def test_ctrl_c_saves_once_in_all_processes(to: str, images: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = [*pretrain(images, run, "schedule.epochs=3000"), "--processes=2"]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from timm.layers import Attention
 from timm.models import vision_transformer as timm_vit
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from attmask.mask import Mask
 from attmask.models.blocks import Block, ChosenTokens, attend, drop_path
@@ -103,6 +104,18 @@ def test_fused_attention_gives_what_plain_attention_gives() -> None:
     block = block.double()
     plain = attend(attention_in(block), x.double(), x.double())  # float64 is not fused here
     torch.testing.assert_close(fused, plain.float(), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_block_fuses_attention_or_not_as_it_is_told(fused: bool) -> None:
+    block, x = block_of("query and key norm"), tokens()
+    itself = block(x)
+    block.fused = fused
+    with FlopCounterMode(display=False) as counter:
+        told = block(x)
+    kernels = {str(kernel) for kernel in counter.get_flop_counts()["Global"]}
+    assert any("scaled_dot_product" in kernel for kernel in kernels) == fused
+    torch.testing.assert_close(told, itself, rtol=1e-5, atol=1e-5)
 
 
 # --- the attention row

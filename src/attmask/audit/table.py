@@ -1,23 +1,16 @@
 """Format an audit as plain text of 80 columns."""
 
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from attmask.audit.audit import Audit, Timing
 from attmask.audit.summary import Spread
+from attmask.columns import Row, two_columns
 from attmask.data.decode import one_line
 from attmask.data.pictures.endings import describe_skipped
-from attmask.wording import counted
+from attmask.wording import counted, duration
 
 _SHOWN = 3  # names; all are in the JSON
-
-Row = tuple[str, str]
 
 
 def render(audit: Audit, width: int = 80) -> str:
@@ -32,24 +25,11 @@ def render(audit: Audit, width: int = 80) -> str:
         parts["On this machine"] = _timing(audit.timing)
     if audit.warnings:
         parts["Warnings"] = [("!", sentence) for sentence in audit.warnings]
-    text = "\n\n".join(f"{title}\n{_rows(rows, width)}" for title, rows in parts.items())
+    text = "\n\n".join(f"{title}\n{two_columns(rows, width)}" for title, rows in parts.items())
     # In one line, however long: it is there to be copied.
     text = f"{text}\n\nRun\n  {audit.command}\n"
     # Names may hold bytes that are no text, which a terminal does not take.
     return text.encode(errors="backslashreplace").decode()
-
-
-def _rows(rows: Iterable[Row], width: int) -> str:
-    """Two columns, as text without blanks at the ends of lines."""
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(Text(name), Text(value))
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    with console.capture() as captured:
-        console.print(Padding(table, (0, 0, 0, 2)))
-    return "\n".join(line.rstrip() for line in captured.get().rstrip().splitlines())
 
 
 def _images(audit: Audit) -> Iterator[Row]:
@@ -150,9 +130,9 @@ def _timing(timing: Timing) -> Iterator[Row]:
     yield "together", f"{timing.images_per_second:,.1f}; the {timing.bottleneck} is the slower"
     yield (
         "an epoch",
-        f"{_duration(timing.epoch_seconds)}, {counted(timing.steps_per_epoch, 'step')}",
+        f"{duration(timing.epoch_seconds)}, {counted(timing.steps_per_epoch, 'step')}",
     )
-    yield "the run", f"{_duration(timing.run_seconds)}, {counted(timing.epochs, 'epoch')}"
+    yield "the run", f"{duration(timing.run_seconds)}, {counted(timing.epochs, 'epoch')}"
     parts = {
         "training process": timing.process_bytes,
         "workers": timing.workers_bytes,
@@ -181,11 +161,3 @@ def _spread(spread: Spread, form: str) -> str:
 
 def _values(values: Iterable[float]) -> str:
     return " ".join(f"{value:.3f}" for value in values)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 2 * 3600:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -1,16 +1,37 @@
 """Hashes that tell sources apart: by the names and classes of images, and by what is stored."""
 
 import hashlib
+from itertools import repeat
 
 import numpy as np
 
-from attmask.data.source import Source, StoreOfFiles
+from attmask.data.source import LARGE, Source, StoreOfFiles
+from attmask.data.stores.columns import pieces
 from attmask.data.stores.index import Stamp
+
+_LINES = 1 << 12  # that are hashed at once
 
 
 def fingerprint(source: Source) -> str:
-    """A hash of the names and classes of all images: the order of every batch depends on these."""
-    return _names_and_classes(source).hexdigest()
+    """A hash of the names and classes of all images: the order of every batch depends on these.
+
+    That of all images that a scan has listed is computed once and kept in the index. A large subset
+    of them is hashed by that, its rows and its labels, not name by name.
+    """
+    listing = source.listing
+    if listing is None or not (source.is_whole or len(source) > LARGE):
+        return _names_and_classes(source).hexdigest()
+    if listing.fingerprint is None:
+        everything = Source(source.root, listing.store, range(len(listing.store)), listing.labels)
+        listing.fingerprint = _names_and_classes(everything).hexdigest()
+    if source.is_whole:
+        return listing.fingerprint
+    digest = hashlib.sha256(listing.fingerprint.encode())
+    for piece in pieces(len(source)):
+        rows, labels = source.rows[piece], source.labels
+        digest.update(np.asarray(rows, dtype="<i8").tobytes())
+        digest.update(b"" if labels is None else np.asarray(labels[piece], dtype="<i8").tobytes())
+    return digest.hexdigest()
 
 
 def contents(source: Source) -> str:
@@ -34,9 +55,12 @@ def contents(source: Source) -> str:
 
 
 def _names_and_classes(source: Source) -> "hashlib._Hash":
+    """The hash of a line for each image: its name, a tab, the number of its class or -1."""
     digest = hashlib.sha256()
-    labels = source.labels
-    for index in range(len(source)):
-        label = -1 if labels is None else int(labels[index])
-        digest.update(f"{source.name(index)}\t{label}\n".encode(errors="surrogateescape"))
+    for piece in pieces(len(source), _LINES):
+        rows, labels = source.rows[piece], source.labels
+        names = map(source.store.name, rows if isinstance(rows, range) else rows.tolist())
+        numbers = repeat(-1, len(rows)) if labels is None else labels[piece].tolist()
+        lines = (f"{name}\t{label}\n" for name, label in zip(names, numbers, strict=True))
+        digest.update("".join(lines).encode(errors="surrogateescape"))
     return digest

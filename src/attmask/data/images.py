@@ -2,12 +2,16 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from attmask.data.contents import fingerprint
 from attmask.data.pictures.endings import describe_skipped
 from attmask.data.source import Source
-from attmask.data.stores.index import Index
+from attmask.data.stores.files import files_of
+from attmask.data.stores.index import Index, load_index
+from attmask.data.stores.shards import shards_of
+from attmask.data.stores.splits import TRAIN
 from attmask.errors import UserError
 from attmask.wording import counted
 
@@ -30,6 +34,13 @@ class Images:
     def of(cls, splits: Mapping[str, Source]) -> "Images":
         """The data set of these splits: train, and perhaps val and test."""
         return cls(splits["train"], splits.get("val"), splits.get("test"))
+
+    @classmethod
+    def indexed(cls, index: Index) -> "Images":
+        """The data set of an index."""
+        open_part = shards_of if index.kind == "shards" else files_of
+        splits = {name: open_part(index, part) for name, part in index.parts.items()}
+        return replace(cls.of(splits), skipped=index.skipped)
 
     @property
     def splits(self) -> Mapping[str, Source]:
@@ -69,11 +80,20 @@ class Images:
             lines.append(describe_skipped(self.skipped))
         return lines
 
-    def keep_index(self, folder: Path) -> None:
-        """Save the index of a scan, so that the next start does not scan again."""
+    def keep_index(self, folder: Path) -> "Images":
+        """Save the index of a scan, so that the next start does not scan again.
+
+        The result is the same data set in the file of the index, which takes no memory of its own
+        and is shared by all processes; without an index it is this data set.
+        """
         if self.found is None or not self.found.can_be_trusted:
-            return
+            return self
+        parts = dict(self.found.parts)
+        parts[TRAIN] = replace(parts[TRAIN], fingerprint=fingerprint(self.train))
         try:
-            self.found.save(folder)
+            replace(self.found, parts=parts).save(folder)
         except OSError as fault:  # a start that scans again is no reason to stop this run
             log.warning("cannot keep the index in %s: %s", folder, fault.strerror or fault)
+            return self
+        kept = load_index(folder, self.found.root)
+        return self if kept is None else Images.indexed(kept)

@@ -3,18 +3,16 @@
 import atexit
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from weakref import WeakSet
 
 import torch
-from jaxtyping import Int64
-from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from attmask.data.batch import Batch, BatchMaker, Request
 from attmask.data.config import DataConfig
-from attmask.data.order import sequential, shuffled
+from attmask.data.order import Batches, sequential, shuffled
 from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
 from attmask.data.views import ViewsConfig
@@ -38,21 +36,22 @@ class _Requests(Sampler[Request]):
     share: slice
     start: tuple[int, int] = (0, 0)
 
-    def batches(self, epoch: int) -> Int64[Tensor, "steps share"]:
+    def batches(self, epoch: int) -> Batches:
         """The images of this rank in each step of an epoch."""
         size, seed = self.batch_size, self.seed
         if self.order == "sequential":
             whole = sequential(self.source, batch_size=size, seed=seed, epoch=epoch)
         else:
             whole = shuffled(len(self.source), batch_size=size, seed=seed, epoch=epoch)
-        return whole[:, self.share]
+        return replace(whole, share=self.share)
 
     def __iter__(self) -> Iterator[Request]:
-        epoch, step = self.start
+        epoch, first = self.start
         while True:
-            for samples in self.batches(epoch)[step:]:
-                yield Request(epoch, tuple(samples.tolist()))
-            epoch, step = epoch + 1, 0
+            batches = self.batches(epoch)
+            for step in range(first, len(batches)):
+                yield Request(epoch, tuple(batches[step].tolist()))
+            epoch, first = epoch + 1, 0
 
 
 class Loader:
@@ -125,7 +124,7 @@ class Loader:
         if feed is not None:
             feed.close()
 
-    def order(self, epoch: int) -> Int64[Tensor, "steps share"]:
+    def order(self, epoch: int) -> Batches:
         """The images of this rank in each step of an epoch."""
         return self._requests.batches(epoch)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from attmask.data.images import Images
 from attmask.data.stores import arrays, lists
 from attmask.data.stores.arrays import open_arrays
-from attmask.data.stores.files import files_of
+from attmask.data.stores.columns import disk_of
 from attmask.data.stores.folder import Walk, scan_folder
 from attmask.data.stores.huggingface import is_saved, open_saved
 from attmask.data.stores.index import Index, load_index
@@ -17,7 +17,6 @@ from attmask.data.stores.shards import (
     refuse_compressed,
     scan_one_shard,
     scan_shards,
-    shards_of,
 )
 from attmask.errors import UserError
 
@@ -42,6 +41,7 @@ def open_images(
 ) -> Images:
     """Open the images of `data`, of any kind; `index` is a folder that may hold an index.
 
+    A scan collects long columns on the disk of `index`, if one is given, otherwise in memory.
     `channels` is the wanted number, if known: some arrays can be read in two ways.
     """
     path = images_path(data)
@@ -49,44 +49,40 @@ def open_images(
         if not path.exists():
             raise UserError(f"there is no {path}; give {_ACCEPTED}")
         if index is not None and (known := load_index(index, path)) is not None:
-            return _found(known)
-        return _open_folder(path) if path.is_dir() else _open_file(path, channels)
+            return Images.indexed(known)
+        scratch = None if index is None else disk_of(index)
+        if path.is_dir():
+            return _open_folder(path, scratch)
+        return _open_file(path, channels, scratch)
     except OSError as fault:
         why = fault.strerror or fault
         raise UserError(f"cannot read {path}: {why}; give {_ACCEPTED}") from fault
 
 
-def _open_folder(path: Path) -> Images:
+def _open_folder(path: Path, scratch: Path | None) -> Images:
     if is_saved(path):
         return open_saved(path)
     walk = Walk(path)
     if tars := find_shards(walk):
-        return _scanned(scan_shards(walk, tars))
+        return _scanned(scan_shards(walk, tars, scratch))
     if rows := find_parquet(walk):
         return open_rows(path, rows)
-    return _scanned(scan_folder(walk))
+    return _scanned(scan_folder(walk, scratch))
 
 
-def _open_file(path: Path, channels: int | None) -> Images:
+def _open_file(path: Path, channels: int | None, scratch: Path | None) -> Images:
     refuse_compressed(path)
     ending = path.suffix.lower()
     if ending == ".tar":
-        return _scanned(scan_one_shard(path))
+        return _scanned(scan_one_shard(path, scratch))
     if ending in arrays.ENDINGS:
         return open_arrays(path, channels)
     if ending == ".parquet" and picture_column(open_parquet(path).schema_arrow) is not None:
         return open_rows(path.parent, {"train": [path.name]})
     if ending in lists.ENDINGS:
-        return _scanned(scan_list(path))
+        return _scanned(scan_list(path, scratch))
     raise UserError(f"{path} is a file of an unknown kind; give {_ACCEPTED}")
 
 
 def _scanned(index: Index) -> Images:
-    return replace(_found(index), found=index)
-
-
-def _found(index: Index) -> Images:
-    """The sources of an index."""
-    open_part = shards_of if index.kind == "shards" else files_of
-    splits = {name: open_part(index, part) for name, part in index.parts.items()}
-    return replace(Images.of(splits), skipped=index.skipped)
+    return replace(Images.indexed(index), found=index)

@@ -13,7 +13,13 @@ from attmask.agreement import together
 from attmask.data.config import DataConfig
 from attmask.data.images import Images
 from attmask.data.source import Source
-from attmask.data.subset import first_per_class, first_percent, split_holdout, spread_evenly
+from attmask.data.subset import (
+    first_per_class,
+    first_percent,
+    split_holdout,
+    spread_evenly,
+    thinned,
+)
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import CenterCrop, Crop, RandomResizedCrop
 from attmask.evaluation.features.forward import Autocast, Features, collect
@@ -236,7 +242,9 @@ def _bank_and_queries(
 ) -> tuple[Source | None, Source, int]:
     """The bank of labelled images, the queries and the maximum number of queries; without labels
     the bank is None."""
-    train, held_out = _trained_on(images.train, data), images.held_out
+    most = monitor.knn_max_bank_images + monitor.knn_max_query_images + monitor.quality_max_images
+    train = thinned(_trained_on(images.train, data), round(most / HOLDOUT))
+    held_out = None if images.held_out is None else thinned(images.held_out, most)
     without_labels = None, held_out or train, monitor.quality_max_images
     if train.labels is None or len(train.classes) < 2:
         return without_labels

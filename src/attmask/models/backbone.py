@@ -105,6 +105,11 @@ class Backbone(nn.Module):
         """Recompute each block in the backward pass, so that only its input is kept."""
         self._recompute = True
 
+    def fuse_attention(self, fused: bool | None) -> None:
+        """Compute attention by a fused kernel or not; None: where that is faster."""
+        for block in self.blocks:
+            block.fused = fused
+
     def compile_blocks(self, backend: str = "inductor") -> None:
         """Compile the blocks with torch.compile, once for all of them."""
         attention, mlp = BRANCHES

@@ -60,6 +60,8 @@ class Block(timm_vit.Block):
     """
 
     branches: "tuple[Branch, Branch]"
+    fused: bool | None = None
+    """Whether attention is computed by a fused kernel; None: where that is faster."""
 
     @classmethod
     def adopt_(cls, block: nn.Module) -> "Block":
@@ -104,7 +106,7 @@ class Block(timm_vit.Block):
         attn, y = self.attn, self.norm1(x)
         assert isinstance(attn, Attention)
         queries = y.take_along_dim(chosen.queries[..., None], dim=1)
-        mixed = attend(attn, queries, y)[chosen.image, chosen.slot]
+        mixed = attend(attn, queries, y, self.fused)[chosen.image, chosen.slot]
         factor = None if keep is None else to_device(keep, x.device).to(x.dtype)[:, chosen.image]
         x, y = x[chosen.image, chosen.token], y[chosen.image, chosen.token]
         x = x + _scaled(self.ls1(_project(attn, mixed, y)), factor, 0)
@@ -134,7 +136,7 @@ def attention_branch(block: Block, x: Float[Tensor, "B T D"]) -> Float[Tensor, "
     """The output of the attention branch."""
     attn, y = block.attn, block.norm1(x)
     assert isinstance(attn, Attention)
-    added: Tensor = block.ls1(_project(attn, attend(attn, y, y), y))
+    added: Tensor = block.ls1(_project(attn, attend(attn, y, y, block.fused), y))
     return added
 
 
@@ -166,7 +168,10 @@ def _add(
 
 
 def attend(
-    attn: Attention, queries: Float[Tensor, "B Q D"], tokens: Float[Tensor, "B T D"]
+    attn: Attention,
+    queries: Float[Tensor, "B Q D"],
+    tokens: Float[Tensor, "B T D"],
+    fused: bool | None = None,
 ) -> Float[Tensor, "B Q A"]:
     """Multi-head attention of the queries over all tokens, before the output projection."""
     if queries is tokens:
@@ -175,7 +180,7 @@ def attend(
         q = _heads(_part(attn, queries, slice(0, 1)), attn)
         k, v = (_heads(p, attn) for p in _part(attn, tokens, slice(1, 3)).chunk(2, dim=-1))
     q, k = attn.q_norm(q), attn.k_norm(k)
-    if _fused_is_faster(q):
+    if _fused_is_faster(q) if fused is None else fused:
         mixed = F.scaled_dot_product_attention(q, k, v)
     else:
         mixed = (q * attn.scale @ k.transpose(-2, -1)).softmax(dim=-1).to(v.dtype) @ v

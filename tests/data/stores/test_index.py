@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 
 from attmask.data.images import Images
 from attmask.data.sources import open_images
-from attmask.data.stores.index import FILE
+from attmask.data.stores import index as index_module
+from attmask.data.stores.index import FILE, is_index
 from tests.sources import labels, names, png, touch, write_tar
 
 LONG_AGO = 1_700_000_000
@@ -32,9 +34,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def keep(data: Path, run: Path) -> Images:
-    images = open_images(data, index=run)
-    images.keep_index(run)
-    return images
+    """The images in the index that is kept of them."""
+    return open_images(data, index=run).keep_index(run)
 
 
 def is_used(data: Path, run: Path) -> bool:
@@ -48,11 +49,12 @@ def both(images: Images) -> list[object]:
 
 
 def test_a_fresh_index_gives_what_the_scan_gave(data: Path, tmp_path: Path) -> None:
-    scanned = keep(data, tmp_path / "run")
+    scanned = open_images(data, index=tmp_path / "run")
+    kept = scanned.keep_index(tmp_path / "run")
     indexed = open_images(data, index=tmp_path / "run")
     assert scanned.found is not None
-    assert indexed.found is None
-    assert both(indexed) == both(scanned)
+    assert kept.found is indexed.found is None
+    assert both(kept) == both(indexed) == both(scanned)
     assert [file.name for file in (tmp_path / "run").iterdir()] == [FILE]
 
 
@@ -79,7 +81,8 @@ def test_a_fresh_index_of_shards_reads_the_same_bytes(tmp_path: Path) -> None:
         members = {f"{shard}{i}.png": png(10 * shard + i) for i in range(4)}
         write_tar(tmp_path / "data" / f"{shard}.tar", members)
     settle(tmp_path / "data")
-    scanned = keep(tmp_path / "data", tmp_path / "run").train
+    scanned = open_images(tmp_path / "data").train
+    keep(tmp_path / "data", tmp_path / "run")
     indexed = open_images(tmp_path / "data", index=tmp_path / "run").train
     assert is_used(tmp_path / "data", tmp_path / "run")
     for i in range(12):
@@ -221,3 +224,57 @@ def test_a_list_is_read_again_when_it_changes(tmp_path: Path) -> None:
     assert open_images(file, index=tmp_path / "run").train.root == tmp_path / "data"
     file.write_text("1.jpg\n3.jpg\n")
     assert names(open_images(file, index=tmp_path / "run").train) == ["1.jpg", "3.jpg"]
+
+
+MEASURE = """
+import pickle, sys, tracemalloc
+from pathlib import Path
+from attmask.data.sources import open_images
+file, run = map(Path, sys.argv[1:])
+open_images(file, index=run).keep_index(run)
+tracemalloc.start()
+source = open_images(file, index=run).train
+source.name(len(source) // 2)
+print(len(source), *tracemalloc.get_traced_memory(), len(pickle.dumps(source)))
+"""
+
+
+def test_two_hundred_thousand_images_take_few_bytes_and_no_memory(tmp_path: Path) -> None:
+    images = 200_000
+    file, run = tmp_path / "list.csv", tmp_path / "run"
+    named = ((f"n{i % 100:08}", i) for i in range(images))
+    rows = (f"{folder}/{folder}_{i:08}.JPEG,{folder}\n" for folder, i in named)
+    file.write_text("path,label\n" + "".join(rows))
+    os.utime(file, (LONG_AGO, LONG_AGO))
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(file), str(run)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, held, peak, pickled = map(int, done.stdout.split())
+    assert count == images
+    assert (run / FILE).stat().st_size < 12 * images  # names of 28 letters, and labels
+    assert held < 100_000
+    assert peak < 3_000_000  # members are checked one after the other
+    assert pickled < 5000
+
+
+def test_a_column_that_is_not_checked_may_be_damaged_without_a_crash(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "_CHECKED_BYTES", 0)
+    keep(data, tmp_path / "run")
+    file = tmp_path / "run" / FILE
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 97):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        with suppress(OSError):  # the index of the images is damaged
+            for source in open_images(data, index=tmp_path / "run").splits.values():
+                names(source)
+
+
+def test_an_index_may_lie_alone_where_a_run_will_be() -> None:
+    part = ".part-12-ab@host-1@index.npz"
+    for name, is_one in ((FILE, True), ("index-0a.npz", True), (part, True), ("x.npz", False)):
+        assert is_index(Path(name)) == is_one

@@ -1,9 +1,12 @@
+import io
 import json
 import logging
 import tarfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from attmask.data.stores.tars import Sample, read_samples
 from attmask.errors import UserError
@@ -112,3 +115,39 @@ def test_a_label_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = write_tar(tmp_path / "a.tar", {"1.jpg": b"", "1.json": b"{"})
     with pytest.raises(UserError, match=r"a\.tar/1\.json cannot be read as a label"):
         read(file)
+
+
+FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@settings(max_examples=30, deadline=None)
+@given(
+    names=st.lists(
+        st.text(st.sampled_from("ab/ü."), min_size=1, max_size=140).map(
+            lambda text: "/".join(filter(None, f"x{text}".split("/")))
+        ),
+        max_size=6,
+        unique=True,
+    ),
+    sizes=st.lists(st.integers(0, 1500), min_size=6, max_size=6),
+)
+def test_every_format_is_read_as_tarfile_reads_it(
+    tmp_path_factory: pytest.TempPathFactory, kind: int, names: list[str], sizes: list[int]
+) -> None:
+    file = tmp_path_factory.mktemp("tar") / "a.tar"
+    with tarfile.open(file, "w", format=kind) as archive:
+        for number, (name, size) in enumerate(zip(names, sizes, strict=False)):
+            header = tarfile.TarInfo(f"{name}/{number}.png")
+            header.size = size
+            try:
+                archive.addfile(header, io.BytesIO(bytes(size)))
+            except ValueError:  # too long for ustar
+                continue
+        link = tarfile.TarInfo("link.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "elsewhere"
+        archive.addfile(link)
+        archive.addfile(tarfile.TarInfo("last.png"))
+    with tarfile.open(file) as archive:
+        expected = [(m.name, m.offset_data, m.size) for m in archive if m.isreg()]
+    assert [(s.name, s.offset, s.size) for s in read_samples(file)] == expected

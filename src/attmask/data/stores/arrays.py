@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int
 
 from attmask.data.images import Images
 from attmask.data.source import Source
@@ -148,12 +148,12 @@ def _source(
         )
     first = len(shape) == 4 and channels_first(file, shape[1:], channels)
     store = Arrays(called, pictures, first)
-    return Source(file.parent, store, np.arange(len(store), dtype=np.int64), *labels)
+    return Source(file.parent, store, range(len(store)), *labels)
 
 
 def _numbered(
     file: Path, name: str, values: np.ndarray, images: int
-) -> tuple[Int64[np.ndarray, " M"], tuple[str, ...]]:
+) -> tuple[Int[np.ndarray, " M"], tuple[str, ...]]:
     """Labels as numbers: integers, whole floats or texts, one for each picture."""
     if values.size != images:
         raise UserError(

@@ -36,7 +36,7 @@ class Files:
         """None: every picture is a single file."""
         return ()
 
-    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+    def paths(self, rows: Int64[np.ndarray, " m"] | range) -> Iterable[Path]:
         """The file of each picture."""
         return (self.root / self.names[int(row)] for row in rows)
 
@@ -49,5 +49,4 @@ def _without_waiting(path: str, flags: int) -> int:
 def files_of(index: Index, part: Part) -> Source:
     """The source of one part that a scan of files found."""
     root = index.base / part.root
-    rows = np.arange(len(part.names), dtype=np.int64)
-    return Source(root, Files(root, part.names), rows, part.labels, part.classes)
+    return index.source(part, root, Files(root, part.names))

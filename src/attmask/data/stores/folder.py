@@ -18,6 +18,7 @@ from attmask.data.pictures.endings import (
     ending_of,
     picture_endings,
 )
+from attmask.data.stores.columns import Chunks, narrowest
 from attmask.data.stores.index import FOLDER_SIZE, UNKNOWN_TIME, Index, Part, Stamp
 from attmask.data.stores.labels import match_classes
 from attmask.data.stores.names import NamesBuilder
@@ -156,27 +157,30 @@ def list_folder(root: Path) -> Listing:
     return Listing(*visible)
 
 
-def scan_folder(walk: Walk) -> Index:
-    """Find the pictures below a root, whichever of the known layouts it has."""
+def scan_folder(walk: Walk, scratch: Path | None = None) -> Index:
+    """Find the pictures below a root, whichever of the known layouts it has.
+
+    Long columns are collected on the disk of `scratch`.
+    """
     root = walk.root
     skipped: Counter[str] = Counter()
     splits = splits_among(walk.top.folders, walk.has_images, root)
     if splits is None:
-        parts = {"train": _scan(walk, "", skipped)}
+        parts = {"train": _scan(walk, "", skipped, scratch)}
     else:
-        parts = {split: _scan(walk, below, skipped) for split, below in splits.items()}
+        parts = {split: _scan(walk, below, skipped, scratch) for split, below in splits.items()}
         if beside := names_ending(root, picture_endings()):
             log.warning("%s: %d images beside the splits are left out", root, len(beside))
     parts = match_classes(with_train(parts, root), root)
     return Index("files", root, parts, walk.watched, walk.began_ns, skipped)
 
 
-def _scan(walk: Walk, below: str, skipped: Counter[str]) -> Part:
+def _scan(walk: Walk, below: str, skipped: Counter[str], scratch: Path | None) -> Part:
     """One part from one folder: labelled by its sub-folders, or without labels.
 
     Other files are counted in `skipped` by their ending.
     """
-    names, endings = NamesBuilder(), _ending_bytes()
+    names, endings = NamesBuilder(scratch), _ending_bytes()
     counts: dict[bytes, int] = {}
     direct = 0
     for name in walk.files(below):
@@ -200,8 +204,10 @@ def _scan(walk: Walk, below: str, skipped: Counter[str]) -> Part:
             )
         return Part(below, names.build())
     # The files of a class lie together, and the classes come in the order of their names.
-    labels = np.repeat(np.arange(len(counts), dtype=np.int64), list(counts.values()))
-    return Part(below, names.build(), labels, tuple(os.fsdecode(name) for name in counts))
+    labels = Chunks(narrowest(len(counts)), scratch)
+    for label, count in enumerate(counts.values()):
+        labels.add(np.full(count, label))
+    return Part(below, names.build(), labels.build(), tuple(map(os.fsdecode, counts)))
 
 
 def is_beside(name: bytes) -> bool:

@@ -38,7 +38,7 @@ class Saved:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_process": -1, "_pictures": None}
 
-    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+    def paths(self, rows: Int64[np.ndarray, " m"] | range) -> Iterable[Path]:
         """All files of the saved dataset, whichever pictures are asked for."""
         return sorted(self.folder.glob("*.arrow"))
 
@@ -89,8 +89,7 @@ def _source(root: Path, called: str) -> Source:
     if not len(dataset):
         raise UserError(f"{folder} has no rows; give one with pictures")
     store = Saved(folder, called, column, len(dataset))
-    rows = np.arange(len(store), dtype=np.int64)
-    return Source(root, store, rows, *_labels(dataset))
+    return Source(root, store, range(len(store)), *_labels(dataset))
 
 
 def _labels(dataset: Any) -> Labelled:

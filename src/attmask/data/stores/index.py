@@ -10,11 +10,10 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
-from jaxtyping import Int64
-from numpy.lib import format as npy
+from jaxtyping import Int
 
-from attmask import atomic
-from attmask.data.stores.mapped import map_npz
+from attmask.data.source import Listing, Source, Store
+from attmask.data.stores.mapped import map_npz, save_npz
 from attmask.data.stores.names import Names, pack
 
 log = logging.getLogger(__name__)
@@ -22,7 +21,9 @@ log = logging.getLogger(__name__)
 FILE = "index.npz"
 FOLDER_SIZE = -1
 UNKNOWN_TIME = -1
-_VERSION = 2
+_VERSION = 3
+# Larger arrays are not read when an index is opened: that would take minutes for a billion images.
+_CHECKED_BYTES = 1 << 26
 # A file system's clock may tick every some milliseconds: a folder that changed just before it was
 # scanned may change once more without a new time.
 _SETTLED_NS = 50_000_000
@@ -54,10 +55,12 @@ class Part:
 
     root: str
     names: Names
-    labels: Int64[np.ndarray, " M"] | None = None
+    labels: Int[np.ndarray, " M"] | None = None
     classes: Sequence[str] = ()
     files: Sequence[str] = ()
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
+    fingerprint: str | None = None
+    """The hash of all names and classes, if known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +78,8 @@ class Index:
     """When the scan began; not saved."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """The number of skipped files by ending."""
+    folder: Path | None = None
+    """The folder it was loaded from."""
 
     @property
     def base(self) -> Path:
@@ -86,6 +91,11 @@ class Index:
         """Whether later changes would be noticed: all was listed and had not just changed."""
         latest = self.began_ns - _SETTLED_NS
         return all(0 <= stamp.mtime_ns <= latest for stamp in self.watched.values())
+
+    def source(self, part: Part, root: Path, store: Store) -> Source:
+        """The source of a part, whose pictures are in `store`."""
+        listing = Listing(store, part.labels, self.folder, part.fingerprint)
+        return Source(root, store, range(len(store)), part.labels, part.classes, listing)
 
     def save(self, folder: Path) -> None:
         """Write the index to `folder`."""
@@ -100,6 +110,8 @@ class Index:
         for name, part in self.parts.items():
             about["parts"][name] = {
                 "root": part.root,
+                "images": len(part.names),
+                "fingerprint": part.fingerprint,
                 "classes": list(part.classes),
                 "files": list(part.files),
                 "columns": list(part.columns),
@@ -114,10 +126,7 @@ class Index:
         arrays["stamps"] = np.array(stamps, dtype=np.int64).reshape(-1, 2)
         text = json.dumps(about, ensure_ascii=True)
         arrays["about"] = np.frombuffer(text.encode(), dtype=np.uint8)
-        with atomic.file(folder / FILE) as beside, ZipFile(beside, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    npy.write_array(member, array, allow_pickle=False)
+        save_npz(folder / FILE, arrays)
 
     def is_fresh(self) -> bool:
         """Whether no watched file or folder has changed."""
@@ -125,6 +134,20 @@ class Index:
             return all(Stamp.of(self.root / name) == was for name, was in self.watched.items())
         except OSError:
             return False
+
+
+def is_index(file: Path) -> bool:
+    """Whether a file is an index, or arrays that are kept beside one, finished or not."""
+    return file.suffix == ".npz" and file.stem.rpartition("@")[2].partition("-")[0] == "index"
+
+
+def holds_other(folder: Path, root: Path) -> bool:
+    """Whether `folder` holds an index of images at another path."""
+    try:
+        about = json.loads(map_npz(folder / FILE, "about").tobytes())
+        return bool(about["root"] != str(root.absolute()))
+    except _DAMAGE:
+        return False
 
 
 def load_index(folder: Path, root: Path) -> Index | None:
@@ -145,27 +168,32 @@ def load_index(folder: Path, root: Path) -> Index | None:
 
 def _read(file: Path, root: Path) -> Index | None:
     with ZipFile(file) as archive:
-        if damaged := archive.testzip():
-            raise ValueError(f"{damaged} is damaged")
+        for member in archive.infolist():
+            if member.file_size <= _CHECKED_BYTES:
+                archive.read(member)  # raises where its checksum is wrong
         held = {name.removesuffix(".npy") for name in archive.namelist()}
     about = json.loads(map_npz(file, "about").tobytes())
     if about["version"] != _VERSION or about["root"] != str(root.absolute()):
         return None
     parts = {}
     for name, part in about["parts"].items():
+        names = _names(file, name, part["images"])
         labels = map_npz(file, f"{name}.labels") if f"{name}.labels" in held else None
+        if labels is not None and len(labels) != len(names):
+            raise ValueError(f"it has {len(labels)} labels of {len(names)} images")
         parts[name] = Part(
             root=part["root"],
-            names=_names(file, name),
-            labels=None if labels is None else np.array(labels),
+            names=names,
+            labels=labels,
             classes=tuple(part["classes"]),
             files=tuple(part["files"]),
             columns={key: map_npz(file, f"{name}.column.{key}") for key in part["columns"]},
+            fingerprint=part["fingerprint"],
         )
-    stamps = (Stamp(*stamp) for stamp in map_npz(file, "stamps").tolist())
-    watched = dict(zip(_names(file, "watched"), stamps, strict=True))
-    return Index(about["kind"], root, parts, watched, skipped=about["skipped"])
+    stamps = [Stamp(*stamp) for stamp in map_npz(file, "stamps").tolist()]
+    watched = dict(zip(_names(file, "watched", len(stamps)), stamps, strict=True))
+    return Index(about["kind"], root, parts, watched, skipped=about["skipped"], folder=file.parent)
 
 
-def _names(file: Path, name: str) -> Names:
-    return Names(map_npz(file, f"{name}.block"), map_npz(file, f"{name}.ends"))
+def _names(file: Path, name: str, count: int) -> Names:
+    return Names(map_npz(file, f"{name}.block"), map_npz(file, f"{name}.ends"), count)

@@ -1,22 +1,22 @@
 """Number classes by their sorted names, integers by their value."""
 
 import logging
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int
 
 from attmask.data.source import Source
+from attmask.data.stores.columns import Column, looked_up, pieces
 from attmask.data.stores.index import Part
 from attmask.data.stores.splits import TRAIN
 
 log = logging.getLogger(__name__)
 
-Labelled: TypeAlias = tuple[Int64[np.ndarray, " M"] | None, tuple[str, ...]]
+Labelled: TypeAlias = tuple[Int[np.ndarray, " M"] | None, tuple[str, ...]]
 """The number of each image's class, or None, and what the classes are called."""
 
 Split = TypeVar("Split", Part, Source)
@@ -27,8 +27,8 @@ _SHOWN = 5  # names
 class LabelsBuilder:
     """Collects the class names of images without one string per image."""
 
-    def __init__(self) -> None:
-        self._codes = array("q")
+    def __init__(self, scratch: Path | None = None) -> None:
+        self._scratch, self._codes = scratch, Column(scratch)
         self._seen: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -38,22 +38,25 @@ class LabelsBuilder:
         """The class of one more image."""
         self._codes.append(self._seen.setdefault(label, len(self._seen)))
 
-    def build(self) -> tuple[Int64[np.ndarray, " M"], tuple[str, ...]]:
+    def build(self) -> tuple[Int[np.ndarray, " M"], tuple[str, ...]]:
         """The number of each image's class, and what the classes are called."""
-        return number_classes(np.frombuffer(self._codes, dtype=np.int64), list(self._seen))
+        return number_classes(self._codes.build(), list(self._seen), self._scratch)
 
 
 def number_classes(
-    codes: Int64[np.ndarray, " M"], names: Sequence[str]
-) -> tuple[Int64[np.ndarray, " M"], tuple[str, ...]]:
+    codes: Int[np.ndarray, " M"], names: Sequence[str], scratch: Path | None = None
+) -> tuple[Int[np.ndarray, " M"], tuple[str, ...]]:
     """Number the classes that have an image in the order of their names; `codes` index `names`,
     which differ."""
-    used = np.unique(codes).tolist()
+    counts = np.zeros(len(names), dtype=np.int64)
+    for piece in pieces(len(codes)):
+        counts += np.bincount(codes[piece], minlength=len(names))
+    used = np.flatnonzero(counts).tolist()
     classes = in_order([names[code] for code in used])
     number = {name: label for label, name in enumerate(classes)}
-    numbers = np.zeros(max(used, default=-1) + 1, dtype=np.int64)
+    numbers = np.zeros(len(names), dtype=np.int64)
     numbers[used] = [number[names[code]] for code in used]
-    return np.asarray(numbers[codes]), classes
+    return looked_up(numbers, codes, scratch), classes
 
 
 def label_texts(values: Sequence[Any], names: Sequence[str] | None) -> Labelled:
@@ -90,7 +93,7 @@ def match_classes(splits: Mapping[str, Split], where: str | Path) -> dict[str, S
         classes = _joined(train.classes, held_out.classes)
         number = {called: label for label, called in enumerate(classes)}
         numbers = np.array([number[called] for called in held_out.classes], dtype=np.int64)
-        labels = np.asarray(numbers[held_out.labels])
+        labels = looked_up(numbers, held_out.labels)
         matched[name] = replace(held_out, labels=labels, classes=classes)
         if len(classes) > len(train.classes):
             log.warning("%s: %s", where, _unknown_classes(name, classes[len(train.classes) :]))

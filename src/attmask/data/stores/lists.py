@@ -33,8 +33,8 @@ class _Row(NamedTuple):
 class _PartBuilder:
     """The entries of one split."""
 
-    def __init__(self) -> None:
-        self.names, self.labels = NamesBuilder(), LabelsBuilder()
+    def __init__(self, scratch: Path | None) -> None:
+        self.names, self.labels = NamesBuilder(scratch), LabelsBuilder(scratch)
         self.without_label = 0  # the first line that has none
 
     def add(self, row: _Row) -> None:
@@ -55,16 +55,19 @@ class _PartBuilder:
         return Part("", self.names.build(), *self.labels.build())
 
 
-def scan_list(file: Path) -> Index:
+def scan_list(file: Path, scratch: Path | None = None) -> Index:
     """Read a list of files; relative paths are below the list's own folder.
 
-    The files themselves are not looked at: a missing one is found when it is read.
+    The files themselves are not looked at: a missing one is found when it is read. Long columns
+    are collected on the disk of `scratch`.
     """
     began_ns, stamp = time.time_ns(), Stamp.of(file)
     builders: dict[str, _PartBuilder] = {}
     try:
         for row in _rows(file):
-            builders.setdefault(row.split, _PartBuilder()).add(row)
+            if row.split not in builders:
+                builders[row.split] = _PartBuilder(scratch)
+            builders[row.split].add(row)
     except UnicodeDecodeError as fault:
         raise UserError(
             f"{file} is not UTF-8 text (byte {fault.start}: {fault.reason}); save it as UTF-8"

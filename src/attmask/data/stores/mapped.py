@@ -2,12 +2,15 @@
 
 import struct
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.lib import format as npy
+
+from attmask import atomic
 
 _LOCAL_HEADER = 30  # bytes of a zip member's own header before its name and extra field
 
@@ -82,6 +85,14 @@ def map_npz(file: Path, name: str) -> np.ndarray:
         name_bytes, extra_bytes = struct.unpack("<26xHH", raw.read(_LOCAL_HEADER))
     offset = info.header_offset + _LOCAL_HEADER + name_bytes + extra_bytes + header
     return _map(file, offset, shape, fortran_order, dtype)
+
+
+def save_npz(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a `.npz` file that `map_npz` can map; whole or not at all."""
+    with atomic.file(file) as beside, zipfile.ZipFile(beside, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                npy.write_array(member, array, allow_pickle=False)
 
 
 def _read_header(opened: _Readable) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

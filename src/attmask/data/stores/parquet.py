@@ -96,7 +96,7 @@ class Rows:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_groups": OrderedDict(), "_process": -1}
 
-    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+    def paths(self, rows: Int64[np.ndarray, " m"] | range) -> Iterable[Path]:
         """All files of the store, whichever pictures are asked for."""
         return [self.root / name for name in self.files]
 
@@ -185,8 +185,7 @@ def _source(root: Path, files: Sequence[str]) -> Source:
     store = Rows(root, files, column)
     if not len(store):
         raise UserError(f"{root / files[0]} has no rows; give one with pictures")
-    rows = np.arange(len(store), dtype=np.int64)
-    return Source(root, store, rows, *_labels(root, files, schema))
+    return Source(root, store, range(len(store)), *_labels(root, files, schema))
 
 
 def _labels(root: Path, files: Sequence[str], schema: Any) -> Labelled:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int, Int64
 
 from attmask.data.pictures.endings import ENDINGS
 from attmask.data.source import Source
@@ -18,7 +18,7 @@ from attmask.data.stores.labels import match_classes
 from attmask.data.stores.members import Members
 from attmask.data.stores.names import Names
 from attmask.data.stores.splits import TRAIN, by_prefix, splits_among, with_train
-from attmask.data.stores.tars import RAW_ENDING, read_samples
+from attmask.data.stores.tars import BLOCK, RAW_ENDING, read_samples
 from attmask.errors import UserError
 
 _OPEN_FILES = 64  # a process may hold about 1,000
@@ -36,27 +36,30 @@ class _OpenFile:
 
 
 class Shards:
-    """A store of pictures at known offsets in files below `root`."""
+    """A store of pictures at known blocks of files below `root`.
+
+    The pictures from row `begins[i]` on are in file `numbers[i]`.
+    """
 
     def __init__(
         self,
         root: Path,
         files: Sequence[str],
         names: Names,
-        file_of: Int64[np.ndarray, " M"],
-        offsets: Int64[np.ndarray, " M"],
-        sizes: Int64[np.ndarray, " M"],
+        *,
+        begins: Int64[np.ndarray, " shards"],
+        numbers: Int64[np.ndarray, " shards"],
+        blocks: Int[np.ndarray, " M"],
+        sizes: Int[np.ndarray, " M"],
     ) -> None:
         self.root, self.files, self.names = root, files, names
-        self.file_of, self.offsets, self.sizes = file_of, offsets, sizes
-        begins = np.flatnonzero(np.diff(np.asarray(file_of), prepend=-1))
-        self._begins = tuple(begins.tolist())
+        self.begins, self.numbers, self.blocks, self.sizes = begins, numbers, blocks, sizes
         self._open: OrderedDict[int, _OpenFile] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_open": OrderedDict()}
 
-    def paths(self, rows: Int64[np.ndarray, " m"]) -> Iterable[Path]:
+    def paths(self, rows: Int64[np.ndarray, " m"] | range) -> Iterable[Path]:
         """All files of the store, whichever pictures are asked for."""
         return [self.root / name for name in self.files]
 
@@ -65,13 +68,13 @@ class Shards:
 
     def name(self, row: int) -> str:
         """The shard and the member in it."""
-        return f"{self.files[int(self.file_of[row])]}/{self.names[row]}"
+        return f"{self.files[self._number(row)]}/{self.names[row]}"
 
     def read(self, row: int) -> bytes:
         """The member's bytes; reading does not move a position, so forked processes may share."""
-        file = self._file(int(self.file_of[row]))
+        file = self._file(self._number(row))
         size = int(self.sizes[row])
-        data = os.pread(file.number, size, int(self.offsets[row]))
+        data = os.pread(file.number, size, int(self.blocks[row]) * BLOCK)
         if len(data) < size:
             raise OSError(f"the shard ends after {len(data)} of {size} bytes")
         return data
@@ -79,7 +82,11 @@ class Shards:
     @property
     def shards(self) -> Sequence[int]:
         """The row where each file begins."""
-        return self._begins
+        return tuple(self.begins.tolist())
+
+    def _number(self, row: int) -> int:
+        """The number of the file that holds a picture."""
+        return int(self.numbers[np.searchsorted(self.begins, row, side="right") - 1])
 
     def _file(self, number: int) -> _OpenFile:
         file = self._open.pop(number, None) or _OpenFile(self.root / self.files[number])
@@ -93,9 +100,15 @@ def shards_of(index: Index, part: Part) -> Source:
     """The source of one part that a scan of shards found."""
     root, columns = index.base / part.root, part.columns
     store = Shards(
-        root, part.files, part.names, columns["shard"], columns["offset"], columns["size"]
+        root,
+        part.files,
+        part.names,
+        begins=columns["begin"],
+        numbers=columns["shard"],
+        blocks=columns["block"],
+        sizes=columns["size"],
     )
-    return Source(root, store, np.arange(len(store), dtype=np.int64), part.labels, part.classes)
+    return index.source(part, root, store)
 
 
 def find_shards(walk: Walk) -> dict[str, list[str]] | None:
@@ -136,12 +149,14 @@ def _plain(where: Path, found: list[str]) -> list[str]:
     return tars
 
 
-def scan_shards(walk: Walk, found: Mapping[str, Sequence[str]]) -> Index:
+def scan_shards(
+    walk: Walk, found: Mapping[str, Sequence[str]], scratch: Path | None = None
+) -> Index:
     """Read the headers of all shards of a folder, once; without splits, those in them count."""
     for name in (name for names in found.values() for name in names):
         walk.watched[name] = Stamp.of(walk.root / name)
     skipped: Counter[str] = Counter()
-    members = {split: _read(walk.root, names, skipped) for split, names in found.items()}
+    members = {split: _read(walk.root, names, skipped, scratch) for split, names in found.items()}
     if list(members) == [TRAIN]:
         parts = members[TRAIN].build_splits()
     else:
@@ -150,18 +165,18 @@ def scan_shards(walk: Walk, found: Mapping[str, Sequence[str]]) -> Index:
     return Index("shards", walk.root, parts, walk.watched, walk.began_ns, skipped)
 
 
-def scan_one_shard(file: Path) -> Index:
+def scan_one_shard(file: Path, scratch: Path | None = None) -> Index:
     """Read the headers of a single shard."""
     began_ns, stamp = time.time_ns(), Stamp.of(file)
     skipped: Counter[str] = Counter()
-    parts = _read(file.parent, [file.name], skipped).build_splits()
+    parts = _read(file.parent, [file.name], skipped, scratch).build_splits()
     parts = match_classes(with_train(parts, file), file)
     return Index("shards", file, parts, {"": stamp}, began_ns, skipped)
 
 
-def _read(root: Path, files: Sequence[str], skipped: Counter[str]) -> Members:
+def _read(root: Path, files: Sequence[str], skipped: Counter[str], scratch: Path | None) -> Members:
     """The pictures of some shards."""
-    members = Members(root, files)
+    members = Members(root, files, scratch)
     for number, file in enumerate(files):
         for sample in read_samples(root / file, skipped):
             members.add(number, sample)

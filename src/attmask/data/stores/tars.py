@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from attmask.data.pictures.endings import ending_of, picture_endings
 from attmask.data.stores.splits import SIDE_FOLDERS
@@ -18,7 +18,11 @@ from attmask.wording import counted
 log = logging.getLogger(__name__)
 
 RAW_ENDING = ".img"  # WebDataset's own, for a picture of any format
-_BLOCK = 512  # bytes: every header and every member begins at a multiple
+BLOCK = 512
+"""Bytes: every header and every member begins at a multiple."""
+# Where a header has what.
+_NAME, _SIZE, _CHECKSUM, _PREFIX = slice(100), slice(124, 136), slice(148, 156), slice(345, 500)
+_REGULAR = (b"0", b"\0")
 _LARGEST_LABEL = 10_000_000  # bytes; a .json may hold much besides
 
 
@@ -75,26 +79,73 @@ def read_samples(file: Path, skipped: Counter[str] | None = None) -> Iterator[Sa
     yield from group.pictures()
 
 
+class _Member(NamedTuple):
+    """A regular file in a tar."""
+
+    name: str
+    offset_data: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Where the next header is."""
+        return self.offset_data + -(-self.size // BLOCK) * BLOCK
+
+
 class _Headers(tarfile.TarFile):
     """A tar file whose list of headers, which it keeps for random access, can be emptied."""
 
     members: list[tarfile.TarInfo]
+    firstmember: tarfile.TarInfo | None
 
 
-def _members(file: Path, raw: IO[bytes]) -> Iterator[tarfile.TarInfo]:
+def _plain_member(header: bytes, offset: int) -> _Member | None:
+    """The regular file of a plain header, which `tarfile` reads too, but several times slower.
+
+    None if there is anything else: long names, links, sparse files, folders, damage, the end.
+    """
+    if len(header) < BLOCK or header[156:157] not in _REGULAR or header[257:262] != b"ustar":
+        return None
+    try:
+        size, checksum = (int(header[at].rstrip(b"\0 "), 8) for at in (_SIZE, _CHECKSUM))
+    except ValueError:
+        return None
+    if size < 0 or sum(header) - sum(header[_CHECKSUM]) + 8 * ord(" ") != checksum:
+        return None
+    name, prefix = (header[at].partition(b"\0")[0] for at in (_NAME, _PREFIX))
+    # GNU's own format has other things in place of the prefix.
+    if name.endswith(b"/") or (prefix and header[257:265] != b"ustar\00000"):
+        return None
+    whole = (prefix + b"/" + name if prefix else name).decode("utf-8", "surrogateescape")
+    return _Member(whole, offset + BLOCK, size)
+
+
+def _members(file: Path, raw: IO[bytes]) -> Iterator[_Member]:
     """The complete regular files of a tar, read from the headers only."""
     length, end, links = file.stat().st_size, 0, 0
     try:
         with _Headers.open(fileobj=raw, mode="r:") as archive:
-            while (member := archive.next()) is not None:
-                end = member.offset_data + -(-member.size // _BLOCK) * _BLOCK
+            while True:
+                # A global header may rename all that follows.
+                plain = None if archive.pax_headers else _plain_member(_header(raw, end), end)
+                if plain is not None:
+                    archive.firstmember, end = None, plain.end
+                    if plain.offset_data + plain.size > length:
+                        raise tarfile.ReadError("unexpected end of data")
+                    yield plain
+                    continue
+                if end:
+                    archive.offset = end
+                if (member := archive.next()) is None:
+                    break
+                end = archive.offset
                 archive.members.clear()  # a tar of a million files would keep a million headers
                 if member.offset_data + member.size > length:
                     raise tarfile.ReadError("unexpected end of data")
                 if member.isreg() and not member.issparse():
-                    yield member
+                    yield _Member(member.name, member.offset_data, member.size)
                 links += member.islnk() or member.issym()
-        if any(os.pread(raw.fileno(), _BLOCK, end)):
+        if any(os.pread(raw.fileno(), BLOCK, end)):
             raise tarfile.ReadError("no header where one should be")
     except tarfile.TarError as fault:
         if end == 0:
@@ -108,6 +159,10 @@ def _members(file: Path, raw: IO[bytes]) -> Iterator[tarfile.TarInfo]:
             file,
             counted(links, "link"),
         )
+
+
+def _header(raw: IO[bytes], offset: int) -> bytes:
+    return os.pread(raw.fileno(), BLOCK, offset)
 
 
 def _label(ending: str, text: bytes, name: str) -> str | None:

@@ -54,7 +54,7 @@ class FewShot(Config):
         check_images(data.train, data.test)
         check_crop(model, self.image_size, self.readout)
         assert data.train.labels is not None
-        self._fewest(torch.from_numpy(np.array(data.train.labels)), data)
+        self._fewest(torch.from_numpy(np.array(data.train.labels, dtype=np.int64)), data)
 
     def _fewest(self, labels: Int64[Tensor, "M"], data: Split) -> tuple[int, str]:
         """The size and the name of the smallest class, which must have enough images."""

@@ -152,7 +152,7 @@ class TrainingCrops:
         batches = order(len(self.source), batch_size=size, seed=seed, epoch=epoch)
         shares = [share_of(batch) for batch in batches]
         assert self.source.labels is not None
-        labels = torch.from_numpy(np.array(self.source.labels))
+        labels = torch.from_numpy(np.array(self.source.labels, dtype=np.int64))
         rows = self._rows(epoch, torch.cat(shares).tolist())
         vectors = torch.zeros(
             0, self.readout.width(self.model.backbone), device=self.extractor.device
