@@ -13,6 +13,7 @@ import pytest
 
 from attmask.cli import main
 from attmask.data.synthetic import write_folder
+from attmask.monitor import read_metrics
 from tests.processes import (
     ROOT,
     children_of,
