@@ -1,12 +1,15 @@
 """Several real processes that communicate over gloo, as torchrun would start them."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from attmask.monitor import read_metrics
 from tests.runs import environment
 
 ROOT = Path(__file__).parent.parent
@@ -67,3 +70,31 @@ def run_group(words: Sequence[str | Path], count: int, *, seconds: float = 300) 
     ended = finish_group(start_group(words, count), seconds)
     assert [status for status, _ in ended] == [0] * count, "\n".join(text for _, text in ended)
     return [text for _, text in ended]
+
+
+def steps_logged(run: Path) -> int:
+    """How many records the log of a run has."""
+    return len(read_metrics(run)) if (run / "metrics.jsonl").exists() else 0
+
+
+def wait_for(happened: Callable[[], bool], what: str, seconds: float = 90) -> None:
+    """Wait until something has happened; `what` is said if it does not."""
+    until = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
+def children_of(launcher: int) -> list[int]:
+    """The processes that a launcher has started, in the order of their ranks."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status = (folder / "status").read_text()
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        ranks = [v for v in variables if re.fullmatch(rb"RANK=\d+", v)]
+        if re.search(rf"^PPid:\t{launcher}$", status, re.MULTILINE) and ranks:
+            found.append((int(ranks[0][5:]), int(folder.name)))
+    return [pid for _, pid in sorted(found)]

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,15 @@ import pytest
 from attmask.cli import main
 from attmask.data.synthetic import write_folder
 from attmask.monitor import read_metrics
-from tests.processes import ROOT, finish_group, free_port, start_group
+from tests.processes import (
+    ROOT,
+    children_of,
+    finish_group,
+    free_port,
+    start_group,
+    steps_logged,
+    wait_for,
+)
 from tests.runs import SHORT, environment, last_checkpoint, same_tensors
 
 RUN_COMMAND = ["-m", "attmask"]
@@ -42,32 +50,6 @@ def torchrun(words: Sequence[str | Path], *options: str) -> subprocess.Popen[str
         text=True,
         start_new_session=True,
     )
-
-
-def steps_logged(run: Path) -> int:
-    return len(read_metrics(run)) if (run / "metrics.jsonl").exists() else 0
-
-
-def wait_for(happened: Callable[[], bool], what: str, seconds: float = 90) -> None:
-    until = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
-
-
-def workers_of(agent: subprocess.Popen[str]) -> list[int]:
-    """The processes that an agent has started, in the order of their ranks."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            status = (folder / "status").read_text()
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        ranks = [v for v in variables if re.fullmatch(rb"RANK=\d+", v)]
-        if re.search(rf"^PPid:\t{agent.pid}$", status, re.MULTILINE) and ranks:
-            found.append((int(ranks[0][5:]), int(folder.name)))
-    return [pid for _, pid in sorted(found)]
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +85,7 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_with_the_same_bits(
     agent = torchrun(words, "--standalone", "--nproc-per-node=2", "--max-restarts=2")
     agents.append(agent)
     wait_for(lambda: steps_logged(run) >= 4, "the run did not begin")
-    os.kill(workers_of(agent)[victim], signal.SIGKILL)
+    os.kill(children_of(agent.pid)[victim], signal.SIGKILL)
     said, _ = agent.communicate(timeout=120)
     assert agent.returncode == 0, said
     assert "resumed at step" in said
@@ -125,7 +107,7 @@ def test_two_agents_train_as_two_machines_and_survive_a_killed_worker(
     ]
     agents += [torchrun(words, *options, "--local-addr=127.0.0.1") for _ in range(2)]
     wait_for(lambda: steps_logged(run) >= 4, "the run did not begin")
-    os.kill(workers_of(agents[1])[0], signal.SIGKILL)
+    os.kill(children_of(agents[1].pid)[0], signal.SIGKILL)
     said = [agent.communicate(timeout=150)[0] for agent in agents]
     assert [agent.returncode for agent in agents] == [0, 0], "\n".join(said)
     assert "resumed at step" in "".join(said)
