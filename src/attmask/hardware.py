@@ -59,6 +59,12 @@ def default_workers() -> int:
     return max(1, min(16, cores() // share - 1))
 
 
+def choose_format(asked: Literal["auto", "bf16", "fp16", "fp32"], *, bf16: bool) -> Format:
+    """The requested number format; `auto` is bf16 where the hardware has it, else fp32."""
+    automatic: Format = "bf16" if bf16 else "fp32"
+    return automatic if asked == "auto" else asked
+
+
 @dataclass(frozen=True)
 class Precision:
     """The number format of forward passes, with the loss scaler that fp16 needs."""
