@@ -2,7 +2,7 @@
 
 import warnings
 from contextlib import nullcontext
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -10,6 +10,9 @@ from torch.nn.parallel import DistributedDataParallel
 from attmask import distributed
 from attmask.distill import Distiller, Engine
 from attmask.models.network import Network, Output, Student
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 Sharding: TypeAlias = Literal["none", "fsdp"]
 
@@ -19,16 +22,26 @@ def attach_engine_(distiller: Distiller, sharding: Sharding, device: torch.devic
 
     It comes before the optimizer is built, because sharding replaces the parameters.
     """
-    if distributed.world_size() == 1:
-        distiller.to(device)
-    elif sharding == "fsdp":
-        for network in (distiller.student, distiller.teacher):
-            shard_(network, device)
-        distiller.to(device)
-        distiller.wrap_student(_sharded(distiller.student))
-    else:
-        distiller.to(device)
+    several = distributed.world_size() > 1
+    if several and sharding == "fsdp":
+        attach_fsdp_(distiller, mesh_of_all(device))
+    distiller.to(device)
+    if several and sharding == "none":
         distiller.wrap_student(_replicated(distiller.student))
+
+
+def attach_fsdp_(distiller: Distiller, mesh: "DeviceMesh") -> None:
+    """Shard student and teacher over a mesh; centres stay where they are."""
+    for network in (distiller.student, distiller.teacher):
+        shard_(network, mesh)
+    distiller.wrap_student(_sharded(distiller.student))
+
+
+def mesh_of_all(device: torch.device) -> "DeviceMesh":
+    """The devices of all processes, in one row."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device.type, (distributed.world_size(),))
 
 
 def _replicated(student: Student) -> Engine:
@@ -57,22 +70,20 @@ def _sharded(student: Student) -> Engine:
     return call
 
 
-def shard_(network: Network, device: torch.device) -> None:
+def shard_(network: Network, mesh: "DeviceMesh") -> None:
     """Shard a network over all processes: each block, the rest of the backbone, the heads.
 
-    Each is moved to the device as its shards are made, so none ever holds a whole network.
+    Each is moved to its device as its shards are made, so none ever holds a whole network.
 
     Weights are gathered where a module is called and dropped again after it, so a teacher that
     has no backward pass never reads those of an earlier step.
     """
     # Imported here, because it takes a second, and DDP needs none of it.
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
     # The outputs of our modules are parts of one tensor, and nobody changes them in place.
     warnings.filterwarnings("ignore", r"FSDP2-wrapped module \(\w+\) returned a view tensor")
     backbone = network.backbone
-    mesh = init_device_mesh(device.type, (distributed.world_size(),))
     for block in backbone.blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=True)
         register_fsdp_forward_method(block, "cls_attention")
@@ -81,6 +92,5 @@ def shard_(network: Network, device: torch.device) -> None:
     for method in ("select", "summary", "attention_heads"):
         register_fsdp_forward_method(backbone, method)
     # The first call must be of the outermost module, but an evaluation calls the backbone.
-    network.to(device)  # buffers
     register_fsdp_forward_method(network, "prepare")
     network.prepare()

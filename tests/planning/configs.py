@@ -19,6 +19,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "accumulate": ("train.accumulate=2",),
     "recompute": ("train.recompute=true",),
     "no local crops": ("views.local_crops=0",),
+    "sharded": ("train.sharding=fsdp",),
     "two heads": ("head.shared=false",),
 }
 

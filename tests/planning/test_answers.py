@@ -20,6 +20,45 @@ def answers(config: PretrainConfig, usable: float) -> tuple[Answer, ...]:
     return find_answers(config, 1, memory, allowed, measure)
 
 
+def by_rule(config: PretrainConfig, processes: int) -> Memory:
+    """A round number for each setting, in place of a rehearsal."""
+    parts = 2 if config.train.sharding == "fsdp" else 1
+    images = config.train.batch_size // processes // config.train.accumulate
+    each = 50 if config.train.recompute else 100
+    return Memory(400 // parts, 200, 400 // parts, each * images)
+
+
+def by_rule_of(usable: int, processes: int, *settings: str) -> list[tuple[str, int, bool]]:
+    """The answers where memory follows that rule."""
+    config = override(load_recipe("tiny"), settings)
+    found = find_answers(config, processes, by_rule(config, processes), usable, by_rule)
+    return [(each.setting, each.peak_bytes, each.fits) for each in found]
+
+
+def test_several_processes_may_shard_the_networks() -> None:
+    assert by_rule_of(1400, 2) == [
+        ("train.recompute=true", 1400, True),
+        ("train.sharding=fsdp", 1400, True),
+        ("train.accumulate=4", 1200, True),
+        ("--processes 8", 1200, True),
+    ]
+    assert "train.sharding=fsdp" not in str(by_rule_of(1400, 1))
+    assert "train.sharding=fsdp" not in str(by_rule_of(1000, 2, "train.sharding=fsdp"))
+
+
+def test_what_is_not_enough_comes_last_and_is_tried_together() -> None:
+    found = by_rule_of(700, 2)
+    together = "train.recompute=true train.sharding=fsdp train.accumulate=8"
+    assert found[0] == (together, 650, True)
+    assert [fits for _, _, fits in found[1:]] == [False] * 4
+
+
+def test_a_setting_that_saves_nothing_is_no_answer() -> None:
+    config = load_recipe("tiny")
+    assert find_answers(config, 2, Memory(1, 0, 0, 0), 0, lambda *_: Memory(1, 0, 0, 0)) == ()
+
+
+@pytest.mark.slow
 def test_settings_that_fit_come_first_with_the_memory_they_need() -> None:
     found = answers(load_recipe("tiny"), 0.64)
     assert [each.setting for each in found] == [

@@ -37,6 +37,16 @@ def test_the_step_says_what_is_and_what_is_not_counted() -> None:
     assert "drop path" not in said
 
 
+def test_the_step_says_what_each_process_holds() -> None:
+    sharded = configure("ibot-high", ["train.sharding=fsdp"])
+    said = " ".join(of_step(sharded, 8, 0.2))
+    assert "each of the 8 processes holds its part of weights and moments (FSDP2)" in said
+    assert "sending gradients and weights" in said
+    assert "DDP" not in said
+    assert "one process has nobody to share with" in " ".join(of_step(sharded, 1, 0.2))
+    assert "holds all weights, gradients and moments" in " ".join(of_step(PAPER, 8, 0.2))
+
+
 def test_the_rate_of_a_core_is_measured_or_stated() -> None:
     assert "measured on one core of this machine, 8 views" in of_rate(PAPER, is_measured=True)
     assert "as stated, 8 views" in of_rate(PAPER, is_measured=False)

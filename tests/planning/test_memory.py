@@ -1,76 +1,35 @@
 """The planned memory is what PyTorch's profiler counts in a real step on a CPU."""
 
-from functools import cache, partial
+import re
+from functools import cache
 
 import pytest
-import torch
-from torch._C._profiler import _EventType
-from torch.profiler import ProfilerActivity, profile, record_function
+import torch.distributed as dist
 
-from attmask.config import PretrainConfig
-from attmask.data.views import Views
-from attmask.hardware import Format, Precision
+from attmask.hardware import Format
 from attmask.networks import build_distiller
-from attmask.optim import build_optimizer, moment_bytes
+from attmask.optim import moment_bytes
 from attmask.planning.masks import largest_masks
 from attmask.planning.memory import Memory, peak_memory, track
 from attmask.planning.rehearsal import Rehearsal
-from attmask.schedules import Schedules
-from attmask.step import train_step
 from tests.planning.configs import small
+from tests.planning.profiled import profiled_peak
+from tests.processes import ROOT, run_group
 
-CPU = torch.device("cpu")
-SECOND = "second step"
-
-
-def profiled_peak(config: PretrainConfig, precision: Format, *, fused: bool | None) -> int:
-    """The most bytes of tensors that are held at once in the second step."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        two_steps(config, precision, fused=fused)
-    events = list(profiler.profiler.kineto_results.experimental_event_tree())
-    for event in events:  # the list grows while it is read
-        events.extend(event.children)
-    held = peak = 0
-    for event in sorted(events, key=lambda event: event.start_time_ns):
-        if event.name == SECOND:
-            peak = held
-        if event.tag == _EventType.Allocation:
-            held += event.extra_fields.alloc_size
-            peak = max(peak, held)
-    return peak
-
-
-def two_steps(config: PretrainConfig, precision: Format, *, fused: bool | None) -> None:
-    """Two steps as in training, with the largest masks."""
-    distiller, size = build_distiller(config), config.views.global_size
-    images, parts = config.train.batch_size, config.train.accumulate
-    grid = distiller.student.backbone.grid(size, size)
-    distiller.masker = largest_masks(distiller.masker, images // parts, grid)
-    for network in (distiller.student, distiller.teacher):
-        network.backbone.fuse_attention(fused)
-    if config.train.recompute:
-        distiller.student.backbone.recompute_blocks()
-    optimizer = build_optimizer(distiller.student, config.optim)
-    scaler = torch.amp.GradScaler("cpu", enabled=precision == "fp16")
-    schedules = Schedules(config.schedule, steps_per_epoch=1, batch_size=images)
-    make = partial(torch.randint, 0, 256, dtype=torch.uint8)
-    small_size, crops = config.views.local_size, config.views.local_crops
-    for number in range(2):
-        if number == 1:
-            with record_function(SECOND):
-                pass
-        views = Views(
-            make((2, images, 3, size, size)), make((crops, images, 3, small_size, small_size))
-        ).normalise(config.data.mean, config.data.std)
-        train_step(
-            distiller,
-            optimizer,
-            views,
-            schedules.at(schedules.steps - 1),
-            Precision(precision, CPU, scaler),
-            accumulate=parts,
-            clip=config.optim.clip,
-        )
+LARGE = (
+    "backbone.name=vit_tiny_patch16_224",
+    "backbone.width=null",
+    "backbone.heads=null",
+    "backbone.patch_size=16",
+    "backbone.depth=4",
+    "train.batch_size=8",
+    "views.global_size=224",
+    "views.local_size=96",
+    "views.local_crops=2",
+    "head.prototypes=8192",
+    "head.hidden=2048",
+    "head.bottleneck=256",
+)
 
 
 @cache
@@ -83,16 +42,16 @@ def planned(variant: str, processes: int = 1, precision: Format = "fp32") -> Mem
     "variant",
     [
         "ibot",
-        "dino",
-        "accumulate",
-        "recompute",
+        pytest.param("accumulate", marks=pytest.mark.slow),
+        pytest.param("dino", marks=pytest.mark.slow),
+        pytest.param("recompute", marks=pytest.mark.slow),
         pytest.param("sinkhorn", marks=pytest.mark.slow),
         pytest.param("no local crops", marks=pytest.mark.slow),
         pytest.param("two heads", marks=pytest.mark.slow),
     ],
 )
 def test_the_planned_memory_is_that_of_a_real_step(variant: str) -> None:
-    measured = profiled_peak(small(variant), "fp32", fused=None)
+    measured = profiled_peak(small(variant))
     assert planned(variant).total == pytest.approx(measured, rel=0.03)
 
 
@@ -127,10 +86,41 @@ def test_ddp_holds_all_gradients_before_they_are_computed() -> None:
     assert track(rehearsal, keeps_gradients=True).gradients == trained
 
 
+@pytest.mark.slow
 def test_micro_batches_and_recomputing_need_less_memory() -> None:
     whole = planned("ibot").activations
     assert planned("accumulate").activations < 0.65 * whole
     assert planned("recompute").activations < 0.9 * whole
+
+
+def test_a_sharded_process_holds_its_part_of_weights_and_moments() -> None:
+    one, four = planned("ibot"), planned("sharded", processes=4)
+    # The first process holds whole what has one row, such as the position embedding.
+    assert one.moments / 4 < four.moments < 1.06 * one.moments / 4
+    # Its part, and what is gathered at the peak, which is less than one of the two networks.
+    assert 0.25 * one.weights < four.weights < 0.25 * one.weights + 0.5 * one.weights
+    # All of those of local crops are there when those of global crops are added.
+    assert four.gradients == pytest.approx(one.gradients, rel=0.01)
+    assert not dist.is_initialized()
+
+
+@pytest.mark.slow
+def test_one_process_shards_nothing() -> None:
+    assert planned("sharded") == planned("ibot")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("train.accumulate=2",), LARGE], ids=["", "parts", "vit"])
+def test_the_planned_memory_of_a_sharded_process_is_that_of_a_real_one(
+    more: tuple[str, ...],
+) -> None:
+    script = ROOT / "tests" / "planning" / "profiled.py"
+    said = run_group([script, "sharded", *more], 2)
+    found = [re.search(r"^peak (\d+)$", text, re.MULTILINE) for text in said]
+    peaks = [int(match[1]) for match in found if match is not None]
+    assert len(peaks) == 2
+    by_plan = peak_memory(small("sharded", *more), processes=2, precision="fp32", fused=None)
+    assert by_plan.total == pytest.approx(max(peaks), rel=0.1)
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ class ByHand:
     [
         ("ibot", True),
         ("dino", True),
-        ("recompute", True),
+        pytest.param("recompute", True, marks=pytest.mark.slow),
         pytest.param("ibot", False, marks=pytest.mark.slow),
         pytest.param("sinkhorn", True, marks=pytest.mark.slow),
         pytest.param("accumulate", True, marks=pytest.mark.slow),

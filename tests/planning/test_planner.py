@@ -8,6 +8,7 @@ import attmask
 from attmask.cli import main
 from attmask.data.config import DataConfig
 from attmask.errors import UserError
+from attmask.planning.group import group_of
 from attmask.planning.planner import images_of_an_epoch
 from attmask.planning.record import RunPlan
 
@@ -72,6 +73,11 @@ def test_what_cannot_be_planned_is_said_in_one_line(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_plan_inside_a_process_group_is_refused() -> None:
+    with group_of(2), pytest.raises(UserError, match="outside of a process group"):
+        attmask.plan("tiny", device="L4 24GB", core_images_per_second=1.0)
 
 
 def test_a_format_that_the_device_lacks_is_refused() -> None:

@@ -7,6 +7,8 @@ from attmask.config import PretrainConfig, override
 from attmask.planning.memory import Memory
 from attmask.planning.record import Answer
 
+_SHARDED = "train.sharding=fsdp"
+
 Measure = Callable[[PretrainConfig, int], Memory]
 """The memory of a config on so many processes."""
 
@@ -16,6 +18,8 @@ def find_answers(
 ) -> tuple[Answer, ...]:
     """Try the settings that trade time or devices for memory; the ones that fit come first.
 
+    A setting that needs no less memory is no answer.
+
     Where none is enough by itself, all that stay on these devices are tried together.
     """
 
@@ -23,9 +27,10 @@ def find_answers(
         peak = measure(changed, on).total
         return Answer(setting, peak, peak <= usable)
 
-    found = [answer(*each) for each in _candidates(config, processes, memory, usable)]
-    if not any(each.fits for each in found):
-        found += [answer(*each) for each in _together(config, processes)]
+    tried = [answer(*each) for each in _candidates(config, processes, memory, usable)]
+    if not any(each.fits for each in tried):
+        tried += [answer(*each) for each in _together(config, processes)]
+    found = (each for each in tried if each.peak_bytes < memory.total)
     return tuple(sorted(found, key=lambda each: not each.fits))
 
 
@@ -38,6 +43,8 @@ def _candidates(
     times = math.ceil(memory.activations / room * 1.05)
     if not config.train.recompute:
         yield _changed(config, "train.recompute=true", on=processes)
+    if _can_be_sharded(config, processes):
+        yield _changed(config, _SHARDED, on=processes)
     divisors = _possible_parts(config, processes)
     for number in ([n for n in divisors if n >= parts * times] or divisors[-1:])[:1]:
         yield _changed(config, f"train.accumulate={number}", on=processes)
@@ -47,11 +54,16 @@ def _candidates(
 
 
 def _together(config: PretrainConfig, processes: int) -> Iterator[tuple[str, PretrainConfig, int]]:
-    """Recompute, and one image at a time."""
-    divisors = _possible_parts(config, processes)
-    if divisors and not config.train.recompute:
-        settings = ("train.recompute=true", f"train.accumulate={divisors[-1]}")
+    """Recompute, shard, and one image at a time."""
+    settings = [] if config.train.recompute else ["train.recompute=true"]
+    settings += [_SHARDED] if _can_be_sharded(config, processes) else []
+    settings += [f"train.accumulate={n}" for n in _possible_parts(config, processes)[-1:]]
+    if len(settings) > 1:
         yield _changed(config, *settings, on=processes)
+
+
+def _can_be_sharded(config: PretrainConfig, processes: int) -> bool:
+    return processes > 1 and config.train.sharding == "none"
 
 
 def _possible_parts(config: PretrainConfig, processes: int) -> list[int]:

@@ -31,11 +31,21 @@ def of_device(config: PretrainConfig, device: Device, precision: Format) -> Iter
 
 def of_step(config: PretrainConfig, processes: int, utilisation: float) -> Iterator[str]:
     """What is counted in a step, and how its time follows."""
-    if processes > 1:
+    is_sharded = config.train.sharding == "fsdp"
+    if processes > 1 and is_sharded:
+        yield (
+            f"each of the {processes} processes holds its part of weights and moments (FSDP2), "
+            "and at the peak also the weights of the modules that are computed or fetched, and "
+            "all gradients, which are shared in the last part of a step; what NCCL keeps for "
+            "itself is not counted"
+        )
+    elif processes > 1:
         yield (
             f"each of the {processes} processes holds all weights, gradients and moments (DDP, "
             "whose buckets are the memory of the gradients)"
         )
+    elif is_sharded:
+        yield "train.sharding=fsdp: one process has nobody to share with"
     if config.masking.strategy != "none":
         yield (
             f"memory: {100 * config.masking.ratio[1]:g} % of the patches are hidden, in as many "
@@ -47,9 +57,10 @@ def of_step(config: PretrainConfig, processes: int, utilisation: float) -> Itera
         yield "train.compile is not counted: compiled blocks hold less"
     if config.views.colours_on == "device":
         yield "views.colours_on=device is not counted: colours are made before a step"
+    sent = "gradients and weights" if processes > 1 and is_sharded else "gradients"
     yield (
         f"time: training reaches {100 * utilisation:g} % of the peak speed (--utilisation), which "
-        "is not measured and includes sending gradients; with few images a device, starting "
+        f"is not measured and includes sending {sent}; with few images a device, starting "
         "kernels may take longer; evaluations and checkpoints come on top"
     )
 

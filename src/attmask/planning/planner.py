@@ -9,6 +9,7 @@ from attmask.hardware import choose_format
 from attmask.planning.answers import find_answers
 from attmask.planning.assumptions import USABLE, of_device, of_rate, of_step
 from attmask.planning.devices import Device
+from attmask.planning.group import refuse_inside_a_group
 from attmask.planning.memory import Memory, peak_memory
 from attmask.planning.operations import operations
 from attmask.planning.rate import images_per_core_second
@@ -76,6 +77,7 @@ def plan_run(
 
 def _check(config: PretrainConfig, processes: int, utilisation: float, images: int) -> None:
     batch, parts = config.train.batch_size, config.train.accumulate
+    refuse_inside_a_group()
     if not 0 < utilisation <= 1:
         raise UserError(f"--utilisation {utilisation:g}: wanted a share above 0, up to 1")
     if images < batch:

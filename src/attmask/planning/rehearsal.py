@@ -9,9 +9,11 @@ from collections.abc import Callable
 import torch
 from torch._subclasses import FakeTensorMode
 
+from attmask import distributed
 from attmask.config import PretrainConfig
 from attmask.data.views import GLOBAL_VIEWS, Views
 from attmask.distill import Distiller
+from attmask.engine import attach_fsdp_, mesh_of_all
 from attmask.hardware import Format, Precision
 from attmask.mask import Grid
 from attmask.masking import Masker
@@ -46,7 +48,10 @@ class Rehearsal:
         fused: bool | None,
         masks: ChooseMasks,
     ) -> None:
-        """`images` are those of one process; `fused` is None where a CPU is planned."""
+        """`images` are those of one process; `fused` is None where a CPU is planned.
+
+        In a group of several processes the networks are sharded.
+        """
         self.config, self.images = config, images
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.distiller = build_without_values(config)  # timm cannot build in the mode
@@ -60,8 +65,12 @@ class Rehearsal:
         self.distiller.masker = masks(self.distiller.masker, micro_batch, grid)
         scaler = torch.amp.GradScaler("cpu", enabled=precision == "fp16")
         self.precision = Precision(precision, _CPU, scaler)
+        # Outside of the mode, because the ranks of a mesh are values.
+        mesh = mesh_of_all(_CPU) if distributed.world_size() > 1 else None
         with self.mode:
             self.distiller.to_empty(device=_CPU)
+            if mesh is not None:
+                attach_fsdp_(self.distiller, mesh)
             self.optimizer = build_optimizer(self.distiller.student, config.optim)
             self._take_a_first_step()
 
