@@ -67,8 +67,9 @@ def agents() -> Iterator[list[subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
     yield started
     for agent in started:
-        if agent.poll() is None:
-            os.killpg(agent.pid, signal.SIGKILL)
+        for worker in children_of(agent.pid):  # each leads a session of its own
+            os.kill(worker, signal.SIGKILL)
+        agent.kill()
         agent.communicate()
 
 
