@@ -13,10 +13,6 @@ processes=${PROCESSES:-$("$python" -c "$count_gpus")}
 threads=$(($(nproc) / processes))
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((threads > 0 ? threads : 1))}
 
-# A store that outlives a restart still has the addresses of the processes before it: with torch
-# 2.15, some restarts would wait for these.
-export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
-
 # The last step and its checkpoint may take longer than torchrun's 30 s.
 exec "$python" -m torch.distributed.run --standalone \
     --nproc-per-node="$processes" \

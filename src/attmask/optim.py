@@ -95,7 +95,7 @@ def empty_moments_(optimizer: Optimizer, module: nn.Module, stored: Collection[s
     for name, parameter in module.named_parameters():
         if f"{name}:step" in stored:
             optimizer.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32),
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),
                 "exp_avg_sq": torch.zeros_like(parameter),
             }

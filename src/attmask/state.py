@@ -69,13 +69,16 @@ class TrainingState:
 
     @property
     def wanted_groups(self) -> tuple[str, ...]:
-        """The groups of tensors that `restore` wants in memory; a sharded state reads its own."""
-        return () if self.is_sharded else (WEIGHTS, OPTIMIZER)
+        """The groups of tensors that `restore` wants in memory.
+
+        Several processes read them tensor by tensor: a machine may not hold as many copies.
+        """
+        return () if distributed.world_size() > 1 else (WEIGHTS, OPTIMIZER)
 
     def restore(self, found: Checkpoint) -> None:
         """Continue from a checkpoint, whoever wrote it."""
         student = self.distiller.student
-        if not self.is_sharded:
+        if self.wanted_groups:
             self.distiller.load_state_dict(dict(found.tensors[WEIGHTS]))
             load_optimizer_tensors(self.optimizer, student, dict(found.tensors[OPTIMIZER]))
             return
