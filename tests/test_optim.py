@@ -13,6 +13,7 @@ from attmask.optim import (
     OptimConfig,
     build_optimizer,
     clip_each_parameter_,
+    empty_moments_,
     load_optimizer_tensors,
     optimizer_tensors,
     set_rates,
@@ -156,3 +157,21 @@ def test_optimiser_tensors_carry_the_names_of_the_parameters() -> None:
         for name, _ in network.named_parameters()
         for key in ("step", "exp_avg", "exp_avg_sq")
     }
+
+
+def test_moments_are_made_for_the_parameters_that_a_checkpoint_has() -> None:
+    first = nn.Linear(3, 2)
+    module = nn.Sequential(first, nn.Linear(2, 2))
+    optimizer = build_optimizer(module, OptimConfig())
+    empty_moments_(optimizer, module, ["0.weight:step", "0.weight:exp_avg", "1.bias:exp_avg"])
+    assert list(optimizer_tensors(optimizer, module)) == [
+        "0.weight:step",
+        "0.weight:exp_avg",
+        "0.weight:exp_avg_sq",
+    ]
+    stepped = build_optimizer(module, OptimConfig())
+    module(torch.ones(1, 3)).sum().backward()
+    stepped.step()
+    ours, theirs = (each.state[first.weight] for each in (optimizer, stepped))
+    for name, tensor in theirs.items():
+        assert (ours[name].shape, ours[name].dtype) == (tensor.shape, tensor.dtype)
