@@ -191,6 +191,13 @@ def processes(
 
 def _meet(timeout: timedelta) -> tuple[Any, int, int]:
     """The store through which all processes find each other, their rank and their number."""
+    for name in ("RANK", "MASTER_ADDR", "MASTER_PORT"):
+        if not os.environ.get(name):
+            raise UserError(
+                f"WORLD_SIZE says that {launched()} processes were launched, but {name} is not "
+                f"set; launch them with --processes {launched()}, torchrun or srun, or unset "
+                "WORLD_SIZE"
+            )
     try:
         store, rank, count = next(rendezvous("env://", timeout=timeout))
         store.set_timeout(timeout)

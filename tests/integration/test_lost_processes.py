@@ -73,7 +73,8 @@ def agents() -> Iterator[list[subprocess.Popen[str]]]:
         agent.communicate()
 
 
-@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_worker_is_restarted_and_the_run_ends_with_the_same_bits(
     victim: int,
     images: Path,

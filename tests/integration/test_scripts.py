@@ -87,6 +87,7 @@ def train_on_one_machine(start: Start, run: Path) -> str:
     return said
 
 
+@pytest.mark.slow
 def test_one_machine_trains_with_as_many_processes_as_asked(start: Start, tmp_path: Path) -> None:
     said = train_on_one_machine(start, tmp_path / "run")
     assert "2 processes (DDP) on cpu" in said

@@ -322,16 +322,17 @@ def test_a_disk_that_fills_up_in_a_real_run_ends_it_with_one_line_and_it_goes_on
     assert last_checkpoint(out).step == 12
 
 
-def test_several_processes_are_refused_before_they_overwrite_each_other(
+def test_a_launch_without_ranks_is_refused(
     capsys: pytest.CaptureFixture[str],
     scenes: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.delenv("RANK", raising=False)
     line = pretrain(capsys, scenes, tmp_path / "run")
     assert line == (
-        "2 processes were launched, but gradients are not yet shared between processes; "
-        "start one process (unset WORLD_SIZE)"
+        "WORLD_SIZE says that 2 processes were launched, but RANK is not set; launch them with "
+        "--processes 2, torchrun or srun, or unset WORLD_SIZE"
     )
     assert not (tmp_path / "run").exists()

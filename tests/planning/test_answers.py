@@ -35,6 +35,7 @@ def by_rule_of(usable: int, processes: int, *settings: str) -> list[tuple[str, i
     return [(each.setting, each.peak_bytes, each.fits) for each in found]
 
 
+@pytest.mark.slow
 def test_several_processes_may_shard_the_networks() -> None:
     assert by_rule_of(1400, 2) == [
         ("train.recompute=true", 1400, True),
