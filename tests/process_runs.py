@@ -36,10 +36,27 @@ def train(images: Path, run: Path, *overrides: str, stop_after: int | None = Non
     return outcome
 
 
+def saved_steps(images: Path, run: Path) -> list[int]:
+    """The steps of a run that are saved where a checkpoint is due after three steps."""
+    config = override(load_recipe("tiny"), [*SHORT, *EPOCHS])
+    trainer = Trainer(config, open_images(images).train, run)
+    save, steps = trainer.folder.save, list[int]()
+    trainer._is_saving_due = lambda: trainer.step - (trainer._saved_step or 0) >= 3  # type: ignore[method-assign]
+
+    def note_and_save(step: int, *arguments: object, **settings: object) -> None:
+        steps.append(step)
+        save(step, *arguments, **settings)  # type: ignore[arg-type]
+
+    trainer.folder.save = note_and_save  # type: ignore[method-assign]
+    trainer.train()
+    return steps
+
+
 def main(images: Path, folder: Path) -> None:
     """Runs of each engine: undisturbed, stopped and resumed, stopped only, and from one process."""
     ddp, fsdp = (), ("train.sharding=fsdp",)
     with distributed.processes(torch.device("cpu")):
+        assert saved_steps(images, folder / "saves") == [4, 8, 12], "known to all a step later"
         for name, own, other in (("ddp", ddp, fsdp), ("fsdp", fsdp, ddp)):
             assert train(images, folder / name, *own).finished
             for end in ("again", "stopped", "switched"):

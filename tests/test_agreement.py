@@ -14,7 +14,7 @@ def test_alone_nothing_is_agreed_upon() -> None:
     with pytest.raises(UserError, match=r"^mine$") as caught, together():
         raise UserError("mine")
     assert not caught.value.in_all_processes
-    assert Wishes().share(True, False) == (True, False)
+    assert Wishes().of_all(lambda: (True, False)) == (True, False)
     require_same("settings", 1, lambda a, b: "", "")
     metrics = (Metric("loss.total", 3.0, "nats", False, title="loss"),)
     assert mean_metrics(metrics) is metrics
@@ -60,9 +60,11 @@ def test_another_value_of_one_process_is_named_by_all(tmp_path: Path) -> None:
 
 def test_a_wish_of_one_process_is_known_to_all_a_step_later(tmp_path: Path) -> None:
     def member(rank: int) -> list[tuple[bool, ...]]:
-        wishes = Wishes()
-        own = [(False, False), (rank == 1, False), (False, rank == 0), (False, False)]
-        return [wishes.share(*each) for each in own]
+        wishes, known = Wishes(), []
+        for own in [(False, False), (rank == 1, False), (False, rank == 0), (False, False)]:
+            known.append(wishes.of_all(lambda: (True, True)))
+            wishes.send(*own)
+        return known
 
     known = [(False, False), (False, False), (True, False), (False, True)]
     assert in_group(2, tmp_path, member) == [known] * 2

@@ -308,7 +308,7 @@ def test_diagnostics_are_measured_on_the_teachers_targets() -> None:
     entropy = -(target * target.log()).sum(1).mean()
     torch.testing.assert_close(found.teacher_entropy, entropy)
     mean = target.mean(0)
-    torch.testing.assert_close(found.prototypes_used, (-(mean * mean.log()).sum()).exp())
+    torch.testing.assert_close(found.prototypes_used(), (-(mean * mean.log()).sum()).exp())
 
 
 def test_sinkhorn_targets_share_the_prototypes_out_and_need_no_centre() -> None:
@@ -319,6 +319,6 @@ def test_sinkhorn_targets_share_the_prototypes_out_and_need_no_centre() -> None:
     made.patch_centre.value += 1 + torch.arange(PROTOTYPES)
     assert made(views(images=8), NOW).total == losses.total
     assert losses.total.isfinite()
-    assert Diagnostics.of(targets).prototypes_used > 0.9 * PROTOTYPES
+    assert Diagnostics.of(targets).prototypes_used() > 0.9 * PROTOTYPES
     assert targets.mean_logits.cls is None
     assert targets.mean_logits.patches is None

@@ -16,6 +16,7 @@ PLAIN = [
     Case("block", ("masking.strategy=block", "masking.probability=0.5")),
     Case("dino", ("loss.patch_weight=0",)),
     Case("dino-without-masks", ("loss.patch_weight=0", "masking.strategy=none")),
+    Case("dino-two-heads", ("loss.patch_weight=0", "head.shared=false")),
     Case("no-local-crops", ("views.local_crops=0",)),
     Case("few-keep-a-branch", ("backbone.drop_path=0.9",)),
     Case("micro-batches", accumulate=2),
@@ -30,7 +31,7 @@ SHARDED = [replace(case, name=f"{case.name}-fsdp", sharding="fsdp") for case in 
 FIRST = ("ibot", "dino", "few-keep-a-branch", "micro-batches", "sinkhorn", "clipped", "single")
 COMPILED = [
     replace(case, name=f"{case.name}-compiled", compiled=True)
-    for case in (PLAIN[0], PLAIN[8], SHARDED[0], SHARDED[8])
+    for case in (PLAIN[0], PLAIN[9], SHARDED[0], SHARDED[9])
 ]
 CASES = [*PLAIN, *SHARDED]
 QUICK = [*PLAIN, *(SHARDED[PLAIN.index(case)] for case in PLAIN if case.name in FIRST)]

@@ -36,7 +36,7 @@ def written(world: int, folder: Path) -> Path:
     def member(rank: int) -> list[str]:
         group = dist.new_group(backend="gloo")
         assert isinstance(group, dist.ProcessGroup)
-        return [path.name for path in Shards(parts(world), group).write(place)]
+        return [path.name for path in Shards(parts(world), group, rank, world).write(place)]
 
     names = in_group(world, folder / "writing", member)
     assert sorted(chain(*names)) == sorted(path.name for path in place.iterdir())
@@ -92,7 +92,7 @@ def test_a_disk_that_is_full_in_one_process_is_an_error_of_all(tmp_path: Path) -
         assert isinstance(group, dist.ProcessGroup)
         mesh = init_device_mesh("cpu", (2,))
         whole = distribute_tensor(torch.ones(2000), mesh, [Shard(0)])
-        shards = Shards({"large": whole}, group)
+        shards = Shards({"large": whole}, group, rank, 2)
         if rank == 1:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))

@@ -9,7 +9,8 @@ def test_the_metrics_of_a_step_are_means_over_its_micro_batches() -> None:
         return Losses(*(torch.tensor(value) for value in values))
 
     def diagnostics(hidden: float, entropy: float, used: float) -> Diagnostics:
-        return Diagnostics(hidden, torch.tensor(entropy), torch.tensor(used))
+        target = torch.full((round(used),), 1 / used)  # equal shares of so many prototypes
+        return Diagnostics(hidden, torch.tensor(entropy), target)
 
     report = StepReport(
         losses=[losses(4.0, 3.0, 1.0), losses(6.0, 4.0, 2.0)],
@@ -17,7 +18,7 @@ def test_the_metrics_of_a_step_are_means_over_its_micro_batches() -> None:
         mean_logits=MeanLogits(None, None),
     )
     metrics = report.metrics()
-    assert [(metric.key, metric.value, metric.unit) for metric in metrics] == [
+    assert [(metric.key, round(metric.value, 5), metric.unit) for metric in metrics] == [
         ("loss.total", 5.0, "nats"),
         ("loss.cls", 3.5, "nats"),
         ("loss.patch", 1.5, "nats"),

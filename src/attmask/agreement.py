@@ -65,27 +65,23 @@ class Wishes:
     def __init__(self) -> None:
         self._sent: tuple[dist.Work | None, Tensor] | None = None
 
-    def share(self, *wishes: bool) -> tuple[bool, ...]:
-        """Send this process's wishes of this step; those of all processes in the step before.
-
-        With one process, the wishes themselves.
-        """
+    def of_all(self, own: Callable[[], tuple[bool, ...]]) -> tuple[bool, ...]:
+        """The wishes that all processes have sent last; with one process, its own of now."""
         if distributed.world_size() == 1:
-            return wishes
-        known = self.known(len(wishes))
-        numbers = torch.tensor([float(wish) for wish in wishes])
-        self._sent = dist.all_reduce(numbers, op=dist.ReduceOp.MAX, async_op=True), numbers
-        return known
-
-    def known(self, count: int) -> tuple[bool, ...]:
-        """The wishes that were sent last, of all processes."""
+            return own()
         if self._sent is None:
-            return (False,) * count
+            return (False,) * len(own())
         work, numbers = self._sent
         self._sent = None
         if work is not None:
             work.wait()
         return tuple(bool(number) for number in numbers.tolist())
+
+    def send(self, *wishes: bool) -> None:
+        """Send the wishes of this process, for the next `of_all`."""
+        if distributed.world_size() > 1:
+            numbers = torch.tensor([float(wish) for wish in wishes])
+            self._sent = dist.all_reduce(numbers, op=dist.ReduceOp.MAX, async_op=True), numbers
 
 
 def mean_metrics(metrics: tuple[Metric, ...]) -> tuple[Metric, ...]:

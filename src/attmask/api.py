@@ -129,7 +129,7 @@ def _train_together(config: PretrainConfig, data: Path, out: Path, named: str) -
     evaluate = None
     if not trainer.finished:
         trainer.check_room()  # before images are read for the evaluation
-    if config.monitor.knn_every_epochs > 0 and distributed.from_main(
+    if config.monitor.knn_every_epochs > 0 and (
         not trainer.finished or trainer.evaluation_missing()
     ):
         evaluate = OnlineEvaluation(

@@ -24,7 +24,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from attmask import atomic, distributed
+from attmask import atomic
 from attmask.errors import UserError
 from attmask.settings import Config, setting
 
@@ -75,7 +75,7 @@ def save(
         # Another process may have made this step meanwhile: its checkpoint stays if it is whole.
         with atomic.folder(final, writer=writer, replaces=_is_damaged) as part:
             hashes = {} if shards is None else _write_shards(part, shards)
-            if shards is None or distributed.is_main():
+            if shards is None or shards.is_main:
                 _write(part, checkpoint, hashes)
     except OSError as fault:
         before = newest(folder)
@@ -84,7 +84,7 @@ def save(
             f"cannot write the checkpoint {final}: {fault.strerror or fault}; {kept}; "
             "make room, then start the same command again"
         ) from fault
-    if shards is None or distributed.is_main():
+    if shards is None or shards.is_main:
         _remove_older(folder, final, keep)
     return final
 
@@ -104,7 +104,7 @@ def _write_shards(folder: Path, shards: "Shards") -> dict[str, str]:
     for path in shards.write(folder):
         atomic.flush(path)  # on another machine the main process cannot
         own[path.name] = _hash_of(path)
-    of_all = distributed.gather(own, shards.group)
+    of_all = shards.gather(own)
     return {name: digest for of_one in of_all for name, digest in of_one.items()}
 
 
@@ -246,7 +246,8 @@ def load_newest(folder: Path, *, only: Collection[str] | None = None) -> Checkpo
     for attempt in range(_LOOKS):
         found = _versions(folder)
         loaded, damaged = _first_whole(sorted(found, reverse=True), only)
-        if loaded is None and (found != _versions(folder) or _is_just_written(folder, attempt)):
+        missed = not found and attempt < _EMPTY_LOOKS and _may_miss(folder)
+        if loaded is None and (missed or found != _versions(folder)):
             time.sleep(min(0.02 * attempt, 1.0))
             continue
         for line in damaged:
@@ -260,9 +261,9 @@ def load_newest(folder: Path, *, only: Collection[str] | None = None) -> Checkpo
     raise UserError(f"the checkpoints in {folder} change while they are read; try again later")
 
 
-def _is_just_written(folder: Path, attempt: int) -> bool:
+def _may_miss(folder: Path) -> bool:
     """Whether an empty listing may be wrong: it can miss a folder that is being renamed."""
-    return attempt < 5 and not _folders(folder) and atomic.is_being_written(folder)
+    return atomic.is_being_written(folder) or bool(_folders(folder))
 
 
 def _first_whole(
@@ -281,6 +282,7 @@ def _first_whole(
     return None, damaged
 
 
+_EMPTY_LOOKS = 5
 _LOOKS = 100
 """How often `load_newest` lists the folder again before it gives up."""
 

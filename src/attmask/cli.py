@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from attmask import __version__
 from attmask.commands import (
@@ -34,6 +34,9 @@ _FLAGS = ("--help", "--version", "--json")  # options that take no value
 
 class Parser(argparse.ArgumentParser):
     """argparse whose errors are one line, suggest the nearest name and exit with status 1."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
         """Print the error and which help page to read."""

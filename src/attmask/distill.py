@@ -10,7 +10,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from attmask.data.views import GLOBAL_VIEWS, Views
-from attmask.distributed import own_part
+from attmask.distributed import average_, own_part
 from attmask.host import to_device
 from attmask.losses import (
     Centre,
@@ -83,8 +83,12 @@ class Diagnostics:
     """Fraction of all patches."""
     teacher_entropy: Float[Tensor, ""]
     """Of one `[CLS]` target; ln K is uniform."""
-    prototypes_used: Float[Tensor, ""]
-    """The exponential of the entropy of the mean target; 1 is collapse."""
+    mean_target: Float[Tensor, "K"]
+    """Over the images of this process."""
+
+    def prototypes_used(self) -> Float[Tensor, ""]:
+        """The exponential of the entropy of the mean target of all processes; 1 is collapse."""
+        return _entropy(average_(self.mean_target.clone())).exp()
 
     @classmethod
     def of(cls, targets: Targets) -> "Diagnostics":
@@ -92,7 +96,7 @@ class Diagnostics:
         return cls(
             hidden=targets.mask.total / targets.mask.hidden.numel(),
             teacher_entropy=_entropy(targets.cls).mean(),
-            prototypes_used=_entropy(targets.cls.mean((0, 1))).exp(),
+            mean_target=targets.cls.mean((0, 1)),
         )
 
 

@@ -110,12 +110,12 @@ def from_main(value: Value) -> Value:
     return said[0]
 
 
-def gather(value: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
+def gather(value: Value) -> list[Value]:
     """The values of all processes, in the order of their ranks."""
     if world_size() == 1:
         return [value]
     values: list[Value | None] = [None] * world_size()
-    dist.all_gather_object(values, value, group)
+    dist.all_gather_object(values, value)
     return [each for each in values if each is not None]
 
 
@@ -250,8 +250,14 @@ def _connect(backend: str, store: Any, rank: int, count: int, timeout: timedelta
         except RuntimeError as fault:
             if dist.is_initialized():
                 dist.destroy_process_group()
-            if attempt == _ATTEMPTS or not _is_communication(fault):
+            if not _is_communication(fault):
                 raise
+            if attempt == _ATTEMPTS:
+                raise UserError(
+                    f"{count} processes have met, but process {rank} cannot connect to all others; "
+                    "open the ports between the machines, or name the network card in "
+                    "GLOO_SOCKET_IFNAME"
+                ) from fault
         else:
             return
 
@@ -261,14 +267,19 @@ def host_group() -> dist.ProcessGroup:
     group = dist.new_group(backend="gloo", timeout=timedelta(minutes=1))
     assert isinstance(group, dist.ProcessGroup)
     dist.all_reduce(torch.zeros(1), group=group)
-    dist.set_timeout(timedelta(hours=6), group)  # a slow disk is no error
+    dist.set_timeout(timedelta(minutes=30), group)  # a slow disk is no error
     return group
 
 
 class LostProcessError(UserError):
-    """Another process has ended or did not answer in time, as all that are left notice."""
+    """Another process has ended or did not answer in time, as all that are left notice.
 
-    in_all_processes = True
+    The first two tell it, because one of them may be the lost one.
+    """
+
+    def __init__(self, line: str) -> None:
+        super().__init__(line)
+        self.in_all_processes = launched_rank() != 1
 
 
 @contextmanager
@@ -288,8 +299,8 @@ def one_line_errors() -> Iterator[None]:
             else "look at its messages"
         )
         raise LostProcessError(
-            f"another process {happened}, so process {rank()} of {world_size()} cannot go on; "
-            f"{advice}; the same command resumes"
+            f"another process {happened}, so process {launched_rank()} of {launched()} cannot go "
+            f"on; {advice}; the same command resumes"
         ) from fault
 
 

@@ -19,6 +19,8 @@ def build_distiller(config: PretrainConfig) -> Distiller:
             layer=config.masking.layer,
         )
         student = Student(backbone, config.head)
+        if config.loss.patch_weight == 0 and student.own_patch_head is not None:
+            student.own_patch_head.requires_grad_(False)  # nothing is learnt from patches
     masker = config.masking.build(config.seed)
     return Distiller(
         student, masker, config.loss, drop_path=config.backbone.drop_path, seed=config.seed

@@ -197,7 +197,8 @@ def _config_of(run: Path, found: Checkpoint) -> PretrainConfig:
             f"{saved} is missing beside its checkpoints; put it back, or make it again: start the "
             f"same command with another --out, stop it, and copy its {CONFIG} to {run}"
         )
-    log.warning("%s is missing; its settings are taken from the checkpoint", saved)
+    if distributed.is_main():
+        log.warning("%s is missing; its settings are taken from the checkpoint", saved)
     return checked(PretrainConfig, found.info["config"], f"the checkpoint in {run}: ")
 
 

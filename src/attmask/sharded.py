@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,8 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+Value = TypeVar("Value")
+
 SHARD = "shard-"
 """How the names of PyTorch's files begin."""
 _FILE_BYTES = 2**26
@@ -34,10 +37,24 @@ class Shards:
     tensors: Mapping[str, Tensor]
     group: dist.ProcessGroup
     """Of the threads that write, which must not meet the messages of the training."""
+    rank: int
+    processes: int
+    """Known from the start: a thread may go on after the processes have parted."""
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes the rest of the checkpoint."""
+        return self.rank == 0
+
+    def gather(self, value: Value) -> list[Value]:
+        """The values of all processes that write, in the order of their ranks."""
+        values: list[Value | None] = [None] * self.processes
+        dist.all_gather_object(values, value, self.group)
+        return [each for each in values if each is not None]
 
     def write(self, folder: Path) -> list[Path]:
         """Write them to files of this process, together with all other processes."""
-        files = _in_files(self.tensors, dist.get_world_size(self.group) * _FILE_BYTES)
+        files = _in_files(self.tensors, self.processes * _FILE_BYTES)
         storage = HuggingFaceStorageWriter(str(folder), files, save_distributed=True)
         try:
             save(dict(self.tensors), storage_writer=storage, process_group=self.group)
@@ -46,7 +63,7 @@ class Shards:
             number = fault.errno if isinstance(fault, OSError) else None
             why = os.strerror(number) if number else str(fault)
             raise OSError(number or 0, f"process {rank}: {why}") from failed
-        own = f"{SHARD}{dist.get_rank(self.group) + 1:05d}-*.safetensors"
+        own = f"{SHARD}{self.rank + 1:05d}-*.safetensors"
         return sorted(folder.glob(own))
 
 

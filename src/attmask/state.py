@@ -61,7 +61,12 @@ class TrainingState:
         if self._writers is not None:
             from attmask.sharded import Shards  # PyTorch's checkpoints take a second to import
 
-            shards = Shards(host_copies(moments), self._writers)
+            shards = Shards(
+                host_copies(moments),
+                self._writers,
+                distributed.rank(),
+                distributed.world_size(),
+            )
             return Snapshot({WEIGHTS: _gathered(weights)}, shards)
         if not distributed.is_main():
             return Snapshot({}, None)

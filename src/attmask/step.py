@@ -26,13 +26,11 @@ class StepReport:
     def metrics(self) -> tuple[Metric, ...]:
         """Losses, the total first, and diagnostics as means over micro-batches.
 
-        This waits for the device.
+        This waits for the device, and all processes take part.
         """
         total, cls, patch = (_mean(self.losses, name) for name in ("total", "cls", "patch"))
-        hidden, entropy, used = (
-            _mean(self.diagnostics, name)
-            for name in ("hidden", "teacher_entropy", "prototypes_used")
-        )
+        hidden, entropy = (_mean(self.diagnostics, n) for n in ("hidden", "teacher_entropy"))
+        used = fmean(float(part.prototypes_used()) for part in self.diagnostics)
         return (
             Metric("loss.total", total, "nats", False, title="loss"),
             Metric("loss.cls", cls, "nats", False, title="loss of [CLS]"),

@@ -4,7 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -77,7 +77,8 @@ def _subset(source: Source, data: DataConfig) -> Source:
     if (count := data.per_class) is None:
         return source
     if source.labels is None:
-        log.warning(
+        log.log(
+            logging.WARNING if distributed.is_main() else logging.INFO,
             "the images have no labels, so data.per_class=%d does not apply: all %d are used",
             count,
             len(source),
@@ -116,6 +117,7 @@ class Trainer:
             lambda other, main: f"{other[0]} of them, there {main[0]}",
             "give all processes the same images, under the same names",
         )
+        self.loader.quarantine.take_over(distributed.from_main(self.loader.quarantine))
         self.schedules = Schedules(
             config.schedule,
             steps_per_epoch=self.loader.steps_per_epoch,
@@ -147,7 +149,8 @@ class Trainer:
 
     def _loader(self, source: Source) -> Loader:
         config, main = self.config, distributed.is_main()
-        listed = Quarantine(self.run if main else None, len(source), config.data.unreadable_limit)
+        limit = config.data.unreadable_limit
+        listed = Quarantine(self.run if main else None, len(source), limit, warns=main)
         return Loader(
             source,
             config.data,
@@ -221,7 +224,22 @@ class Trainer:
 
     def finish_saving(self) -> None:
         """Wait until the checkpoint that is being written is on the disk."""
-        self._writer.wait()
+        with self._noting_failures():
+            self._writer.wait()
+
+    def _check_saving(self) -> None:
+        """Raise the error of a checkpoint that could not be written meanwhile."""
+        with self._noting_failures():
+            self._writer.check()
+
+    @contextmanager
+    def _noting_failures(self) -> Iterator[None]:
+        """A step whose checkpoint could not be written is not saved."""
+        try:
+            yield
+        except BaseException:
+            self._saved_step = None
+            raise
 
     def check_room(self) -> None:
         """Refuse to train where the first checkpoint would not fit on the disk."""
@@ -253,6 +271,10 @@ class Trainer:
         alone = distributed.world_size() > 1 and not isinstance(fault, SharedError)
         if alone and self.state.is_sharded:
             return  # it takes all processes to put the weights together
+        try:
+            self.finish_saving()
+        except UserError as failed:
+            log.warning("%s", failed)
         with suppress(UserError):  # nothing is lost but what cannot be saved
             self.save()
             self.finish_saving()
@@ -262,22 +284,28 @@ class Trainer:
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
     ) -> None:
         """Train epoch after epoch from the current step, with evaluations and checkpoints."""
-        if distributed.from_main(self.evaluation_missing()):
+
+        def wishes() -> tuple[bool, bool]:
+            return stopped(), self._is_saving_due()
+
+        if self.evaluation_missing():
             self._evaluate(evaluate, monitor, stopped)
         self._pace.restart(self.step, self.loader.waited_seconds)
         while not self.finished and not self._is_stopped(stopped):
             epoch, done = divmod(self.step, self.schedules.steps_per_epoch)
             for views in self._views(epoch, done):
                 self._one_step(views, monitor)
-                self._writer.check()
-                self._stop, save = self._wishes.share(stopped(), self._is_saving_due())
+                self._check_saving()
+                self._stop, save = self._wishes.of_all(wishes)
                 if save and not self.finished:
                     self.save()
+                self._wishes.send(*wishes())  # after saving, or all would save again
                 if self._stop and not self.finished:
                     break
             else:
                 if self._is_evaluation_due():
                     self._evaluate(evaluate, monitor, stopped)
+                    self._wishes.of_all(wishes)  # older than the checkpoint before the evaluation
 
     def _is_stopped(self, stopped: Callable[[], bool]) -> bool:
         """Whether any process was asked to stop."""
@@ -348,14 +376,21 @@ class Trainer:
         """Add the unreadable images that other processes met, so that all count the same ones."""
         quarantine = self.loader.quarantine
         if distributed.world_size() > 1:
-            for lines in distributed.gather(quarantine.take_untold()):
-                quarantine.add(lines)
+            told = distributed.gather(quarantine.take_untold())
+            with together():
+                for lines in told:
+                    quarantine.add(lines)
             quarantine.take_untold()  # all have them
 
     def evaluation_missing(self) -> bool:
         """Whether a resumed run still lacks the evaluation of its current step."""
         if not self._is_evaluation_due():
             return False
+        with together():
+            missing = distributed.is_main() and self._lacks_evaluation()
+        return distributed.from_main(missing)
+
+    def _lacks_evaluation(self) -> bool:
         here = max(0, self.step - 1), self.step // self.schedules.steps_per_epoch
         return not any(
             (record["step"], record.get("epoch")) == here and "loss.total" not in record

@@ -340,6 +340,24 @@ def test_a_run_on_other_images_is_refused_and_untouched(scenes: Path, tmp_path: 
     assert same_tensors(last_checkpoint(tmp_path), before)
 
 
+def test_a_step_whose_checkpoint_could_not_be_written_is_not_taken_for_saved(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = trainer(scenes, tmp_path)
+
+    def fail(*arguments: object, **settings: object) -> None:
+        raise UserError("cannot write the checkpoint")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(made.folder, "save", fail)
+        made.save()
+        with pytest.raises(UserError, match="cannot write the checkpoint"):
+            made.finish_saving()
+    made.save()
+    made.finish_saving()
+    assert last_checkpoint(tmp_path).step == 0
+
+
 def test_weights_that_are_not_finite_are_never_saved(scenes: Path, tmp_path: Path) -> None:
     made = trainer(scenes, tmp_path)
     made.save()

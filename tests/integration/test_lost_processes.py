@@ -175,6 +175,21 @@ def test_a_batch_that_does_not_divide_is_one_line(images: Path, tmp_path: Path) 
     )
 
 
+@pytest.mark.slow
+def test_the_second_process_tells_that_the_main_one_is_lost(images: Path, tmp_path: Path) -> None:
+    group = start_group(pretrain(images, tmp_path / "run", "schedule.epochs=3000"), 3)
+    try:
+        wait_for(lambda: steps_logged(tmp_path / "run") >= 4, "the run did not begin")
+        group[0].kill()
+        said = [process.communicate(timeout=60)[0] for process in group[1:]]
+    finally:
+        for process in group:
+            process.kill()
+    line = "attmask: another process has ended, so process 1 of 3 cannot go on; "
+    assert said[0].startswith(line), said
+    assert said[1] == "", said
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stuck"])
 def test_the_main_process_saves_when_another_one_is_lost(
     how: signal.Signals, images: Path, undisturbed: Path, tmp_path: Path

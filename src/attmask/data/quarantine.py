@@ -24,7 +24,10 @@ class Quarantine:
     are.
     """
 
-    def __init__(self, folder: Path | None, images: int, limit: float) -> None:
+    def __init__(
+        self, folder: Path | None, images: int, limit: float, *, warns: bool = True
+    ) -> None:
+        self._warns = warns
         self.file = None if folder is None else folder / FILE
         self._images = images
         self._limit = limit
@@ -67,6 +70,10 @@ class Quarantine:
             self._warn(place, reason)
         self._stop_if_too_many()
 
+    def take_over(self, other: "Quarantine") -> None:
+        """Know the pictures that the list of another process, such as the main one, has."""
+        self._reasons, self._repaired = dict(other._reasons), set(other._repaired)
+
     def take_untold(self) -> list[str]:
         """The lines added since the last call, for the lists of the other processes."""
         lines, self._untold = self._untold, []
@@ -74,6 +81,8 @@ class Quarantine:
 
     def _warn(self, place: str, reason: str) -> None:
         """Of the first ten each one, then the 100th, the 1000th, ..."""
+        if not self._warns:
+            return
         if self.count <= _WARNED_SINGLY:
             log.warning("cannot read %s: %s; another image replaces it", place, reason)
         elif self.count in _TENFOLD:

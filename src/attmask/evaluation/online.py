@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attmask import distributed
-from attmask.agreement import together
+from attmask.agreement import SharedError, together
 from attmask.data.config import DataConfig
 from attmask.data.images import Images
 from attmask.data.source import Source
@@ -209,7 +209,7 @@ class OnlineEvaluation:
 def _check_same_images(*chosen: list[int] | None) -> None:
     """Raise an error if the processes, maybe on several machines, do not choose the same images."""
     if not distributed.all_agree(chosen == distributed.from_main(chosen)):
-        raise UserError(
+        raise SharedError(
             "the processes do not find the same images or masks to evaluate on; give all machines "
             "the same folder"
         )
