@@ -4,11 +4,13 @@ import warnings
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from attmask import distributed
 from attmask.distill import Distiller, Engine
+from attmask.mask import Mask
 from attmask.models.network import Network, Output, Student
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ def attach_engine_(distiller: Distiller, sharding: Sharding, device: torch.devic
         attach_fsdp_(distiller, mesh_of_all(device))
     distiller.to(device)
     if several and sharding == "none":
-        distiller.wrap_student(_replicated(distiller.student))
+        reads_patches = distiller.loss.patch_weight > 0
+        distiller.wrap_student(_replicated(distiller.student, reads_patches=reads_patches))
 
 
 def attach_fsdp_(distiller: Distiller, mesh: "DeviceMesh") -> None:
@@ -44,9 +47,10 @@ def mesh_of_all(device: torch.device) -> "DeviceMesh":
     return init_device_mesh(device.type, (distributed.world_size(),))
 
 
-def _replicated(student: Student) -> Engine:
+def _replicated(student: Student, *, reads_patches: bool) -> Engine:
     """DDP: every process has all weights, gradients are averaged during the backward pass."""
     ddp = DistributedDataParallel(student, gradient_as_bucket_view=True)
+    _settle_buckets(ddp, student, reads_patches=reads_patches)
 
     def call(*inputs: Any, share_gradients: bool, **settings: Any) -> Output:
         with nullcontext() if share_gradients else ddp.no_sync():
@@ -54,6 +58,26 @@ def _replicated(student: Student) -> Engine:
         return output
 
     return call
+
+
+def _settle_buckets(ddp: DistributedDataParallel, student: Student, *, reads_patches: bool) -> None:
+    """Take a gradient of zero, so that DDP lays out its buckets before the first step.
+
+    It does so by the order of the first gradients that it shares. The order in which numbers of
+    several processes are added depends on where they are in a bucket, so a resumed run would
+    differ in its first step by rounding from one that was never stopped.
+    """
+    backbone = student.backbone
+    side, device = 2 * backbone.patch_size, backbone.device
+    dtype = backbone.mask_token.dtype
+    images = torch.zeros(2, backbone.channels, side, side, device=device, dtype=dtype)
+    hidden = torch.zeros(2, 4, dtype=torch.bool, device=device)
+    hidden[:, 0] = True
+    output: Output = ddp(
+        images, Mask(hidden, np.ones(2, dtype=np.int64)), predict_patches=reads_patches
+    )
+    (0 * (output.cls.sum() + output.patches.sum())).backward()
+    student.zero_grad(set_to_none=True)
 
 
 def _sharded(student: Student) -> Engine:
