@@ -52,7 +52,7 @@ class Training:
         self.precision = Precision.choose("fp32", CPU)
         self.schedules = Schedules(config.schedule, steps_per_epoch=100, batch_size=images)
         inputs = Inputs.draw(images)
-        self.views = Views(inputs.whole, inputs.local, images * distributed.rank())
+        self.views = Views(inputs.whole, inputs.local, images * dist.get_rank())  # also apart
 
     def __call__(self, number: int) -> None:
         """One step."""
