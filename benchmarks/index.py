@@ -93,10 +93,21 @@ def make_shards(root: Path, images: int) -> Path:
     data.mkdir()
     for shard in range(0, images, A_SHARD):
         with (data / f"{shard // A_SHARD:06}.tar").open("wb", buffering=1 << 20) as opened:
-            for image in range(shard, min(shard + A_SHARD, images)):
-                opened.write(tarfile.TarInfo(name_of(image)[1]).tobuf(tarfile.USTAR_FORMAT))
+            opened.write(headers(range(shard, min(shard + A_SHARD, images))).tobytes())
             opened.write(bytes(1024))
     return data
+
+
+def headers(images: range) -> np.ndarray:
+    """The tar headers of empty members, made at once: `tarfile` takes 60 microseconds for each."""
+    names = np.array([name_of(image)[1].encode() for image in images], dtype="S100")
+    empty = np.frombuffer(tarfile.TarInfo("").tobuf(tarfile.USTAR_FORMAT), dtype=np.uint8)
+    made = np.tile(empty, (len(names), 1))
+    made[:, :100] = names[:, None].view(np.uint8)
+    made[:, 148:156] = ord(" ")
+    sums = [f"{total:06o}\0 ".encode() for total in made.sum(axis=1, dtype=np.int64).tolist()]
+    made[:, 148:156] = np.frombuffer(b"".join(sums), dtype=np.uint8).reshape(-1, 8)
+    return made
 
 
 def make_folders(root: Path, images: int) -> Path:
