@@ -41,7 +41,8 @@ def saved_steps(images: Path, run: Path) -> list[int]:
     config = override(load_recipe("tiny"), [*SHORT, *EPOCHS])
     trainer = Trainer(config, open_images(images).train, run)
     save, steps = trainer.folder.save, list[int]()
-    trainer._is_saving_due = lambda: trainer.step - (trainer._saved_step or 0) >= 3  # type: ignore[method-assign]
+    made = trainer.checkpoints
+    made.is_due = lambda: trainer.step - (made.saved_step or 0) >= 3  # type: ignore[method-assign]
 
     def note_and_save(step: int, *arguments: object, **settings: object) -> None:
         steps.append(step)

@@ -2,16 +2,16 @@
 
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-from attmask import atomic, distributed
-from attmask.agreement import SharedError, Wishes, mean_metrics, require_same, together
+from attmask import distributed
+from attmask.agreement import Wishes, mean_metrics, require_same, together
+from attmask.checkpointing import Checkpointing
 from attmask.config import PretrainConfig, check_shares
 from attmask.data.config import DataConfig
 from attmask.data.decode import check_readable
@@ -31,7 +31,6 @@ from attmask.monitor import Monitor, Pace, read_metrics
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.run import RunFolder
-from attmask.saving import BackgroundWriter
 from attmask.schedules import Schedules, StepSchedule
 from attmask.state import TrainingState
 from attmask.step import StepReport, compute_gradients, update_
@@ -134,17 +133,16 @@ class Trainer:
         attach_engine_(self.distiller, config.train.sharding, self.device)
         self.optimizer = build_optimizer(self.distiller.student, config.optim)
         self.state = TrainingState(self.distiller, self.optimizer)
-        self.step = 0
-        self._saved_step: int | None = None
-        self._saved_at = time.monotonic()
-        self._writer = BackgroundWriter()
+        self.checkpoints = Checkpointing(
+            self.folder, self.state, self.precision.scaler, config.checkpoint
+        )
         self._wishes = Wishes()
         self._stop = False
         self._updating = False
         self.heap = Heap()
         self._evaluation_cut = False
         self._pace = Pace()
-        self._resume()
+        self.step = self.checkpoints.restore()
         self._say_what_runs()
 
     def _loader(self, source: Source) -> Loader:
@@ -190,56 +188,11 @@ class Trainer:
         """Whether all steps are done."""
         return self.step == self.schedules.steps
 
-    def _resume(self) -> None:
-        """Resume from the newest checkpoint, if there is one."""
-        found = self.folder.resume(self.state.wanted_groups)
-        if found is None:
-            return
-        self.state.restore(found)
-        self.precision.scaler.load_state_dict(found.info["scaler"])
-        self.step = self._saved_step = found.step
-
     def save(self) -> None:
-        """Copy the state of the step reached, unless it is saved already, and begin to write it.
-
-        Training may go on meanwhile; `finish_saving` waits for the checkpoint.
-        """
-        if self._saved_step == self.step:
-            return
+        """Begin to save the step reached; `checkpoints.finish` waits until it is on the disk."""
         if self._updating:
             raise UserError(f"step {self.step + 1} failed in its update, so it was not saved")
-        self.finish_saving()
-        if not self.state.is_finite():
-            raise SharedError(
-                f"the weights are not finite after step {self.step} and were not saved; start "
-                "again with a lower schedule.lr or with train.precision=fp32"
-            )
-        made, step = self.state.snapshot(), self.step
-        scaler = self.precision.scaler.state_dict()
-        writer = distributed.from_main(atomic.new_writer()) if made.shards else None
-        self._writer.start(
-            lambda: self.folder.save(step, made.tensors, scaler, shards=made.shards, writer=writer)
-        )
-        self._saved_step, self._saved_at = self.step, time.monotonic()
-
-    def finish_saving(self) -> None:
-        """Wait until the checkpoint that is being written is on the disk."""
-        with self._noting_failures():
-            self._writer.wait()
-
-    def _check_saving(self) -> None:
-        """Raise the error of a checkpoint that could not be written meanwhile."""
-        with self._noting_failures():
-            self._writer.check()
-
-    @contextmanager
-    def _noting_failures(self) -> Iterator[None]:
-        """A step whose checkpoint could not be written is not saved."""
-        try:
-            yield
-        except BaseException:
-            self._saved_step = None
-            raise
+        self.checkpoints.save(self.step)
 
     def check_room(self) -> None:
         """Refuse to train where the first checkpoint would not fit on the disk."""
@@ -257,28 +210,15 @@ class Trainer:
                 with distributed.one_line_errors():
                     self._loop(evaluate, monitor, stopped)
             except UserError as fault:
-                self._save_what_can_be_saved(fault, monitor)
+                if not self._updating and self.checkpoints.save_after(fault, self.step):
+                    monitor.message(f"saved at step {self.step} of {total}")
                 raise
             finally:
                 self.loader.close()
             self.save()
-            self.finish_saving()
+            self.checkpoints.finish()
             distributed.wait_for_all()  # a launcher may kill the others when one has ended
         return Outcome(self.run, self.step, total, not self._evaluation_cut, first)
-
-    def _save_what_can_be_saved(self, fault: UserError, monitor: Monitor) -> None:
-        """After an error: all processes together where all have it, else the main one alone."""
-        alone = distributed.world_size() > 1 and not isinstance(fault, SharedError)
-        if alone and self.state.is_sharded:
-            return  # it takes all processes to put the weights together
-        try:
-            self.finish_saving()
-        except UserError as failed:
-            log.warning("%s", failed)
-        with suppress(UserError):  # nothing is lost but what cannot be saved
-            self.save()
-            self.finish_saving()
-            monitor.message(f"saved at step {self.step} of {self.schedules.steps}")
 
     def _loop(
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
@@ -286,7 +226,7 @@ class Trainer:
         """Train epoch after epoch from the current step, with evaluations and checkpoints."""
 
         def wishes() -> tuple[bool, bool]:
-            return stopped(), self._is_saving_due()
+            return stopped(), self.checkpoints.is_due()
 
         if self.evaluation_missing():
             self._evaluate(evaluate, monitor, stopped)
@@ -295,7 +235,7 @@ class Trainer:
             epoch, done = divmod(self.step, self.schedules.steps_per_epoch)
             for views in self._views(epoch, done):
                 self._one_step(views, monitor)
-                self._check_saving()
+                self.checkpoints.check()
                 self._stop, save = self._wishes.of_all(wishes)
                 if save and not self.finished:
                     self.save()
@@ -310,10 +250,6 @@ class Trainer:
     def _is_stopped(self, stopped: Callable[[], bool]) -> bool:
         """Whether any process was asked to stop."""
         return self._stop or not distributed.all_agree(not stopped())
-
-    def _is_saving_due(self) -> bool:
-        every_seconds = self.config.checkpoint.every_minutes * 60
-        return time.monotonic() - self._saved_at >= every_seconds
 
     def _views(self, epoch: int, done: int) -> Iterator[Views]:
         for batch in self.loader.epoch(epoch, done):
@@ -411,7 +347,7 @@ class Trainer:
             return
         if self.step > 0:
             self.save()
-            self.finish_saving()
+            self.checkpoints.finish()
         epoch = self.step // self.schedules.steps_per_epoch
         return_freed_memory()  # that of the steps, which an evaluation cannot use well
         try:

@@ -352,9 +352,9 @@ def test_a_step_whose_checkpoint_could_not_be_written_is_not_taken_for_saved(
         patched.setattr(made.folder, "save", fail)
         made.save()
         with pytest.raises(UserError, match="cannot write the checkpoint"):
-            made.finish_saving()
+            made.checkpoints.finish()
     made.save()
-    made.finish_saving()
+    made.checkpoints.finish()
     assert last_checkpoint(tmp_path).step == 0
 
 

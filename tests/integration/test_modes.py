@@ -71,7 +71,7 @@ for views in halfway._views(0, 0):
     halfway._one_step(views, type("Quiet", (), {"due": lambda *_: False})())
 halfway.loader.close()
 halfway.save()
-halfway.finish_saving()
+halfway.checkpoints.finish()
 Trainer(config, source, out / "parts").train()
 assert same_tensors(last_checkpoint(out / "whole"), last_checkpoint(out / "parts"))
 """

@@ -94,7 +94,7 @@ def measure(trainer: Trainer) -> Timing:
     _step_with_the_largest_masks(next(batches), trainer)
     _evaluate_a_batch(trainer)
     trainer.save()  # a checkpoint is copied before it is written
-    trainer.finish_saving()
+    trainer.checkpoints.finish()
     network_seconds = sum(computed) / len(computed)
     seconds = max(sum(steps) / len(steps), batch_seconds)
     batch, epochs = trainer.config.train.batch_size, trainer.config.schedule.epochs
