@@ -35,7 +35,7 @@ from attmask.config import override
 from attmask.data.views import Views
 from attmask.hardware import Format, Precision
 from attmask.networks import build_distiller
-from attmask.optim import build_optimizer, clip_each_parameter_
+from attmask.optim import build_optimizer, clip_each_parameter_, gradient_norms
 from attmask.recipe import load_recipe
 from attmask.schedules import Schedules
 from attmask.step import train_step
@@ -103,7 +103,8 @@ class Ours:
             lap(f"student and loss, {crops}")
             loss.total.backward()
             lap(f"backward, {crops}")
-        clip_each_parameter_(d.student.parameters(), 3.0)
+        student = list(d.student.parameters())
+        clip_each_parameter_(student, 3.0, gradient_norms(student))
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         lap("clipping and optimiser")

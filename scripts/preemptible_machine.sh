@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Pre-train on a machine that may be taken away; run it whenever the machine starts. It saves and
-# ends with status 130 on SIGTERM or on the provider's notice, and resumes when it is started again.
+# ends with status 143 on SIGTERM or on the provider's notice, and resumes when it is started again.
 # RUN must be on a disk that outlives the machine.
 #
 #   scripts/preemptible_machine.sh DATA --recipe NAME --out RUN [key=value ...]

@@ -22,14 +22,14 @@ cores=${SLURM_CPUS_PER_TASK:-1}
 workers=$((cores > 1 ? cores - 1 : 1))
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$cores}
 
-# A stopped task ends with status 130, those without a checkpoint to write first: the others may
+# A stopped task ends with status 143, those without a checkpoint to write first: the others may
 # finish theirs. After a crash they are ended as late as that.
 status=0
 srun --kill-on-bad-exit=0 --wait=120 --cpus-per-task="$cores" \
     "$python" -m attmask pretrain "train.workers=$workers" "$@" || status=$?
 
-# 130: stopped by a signal and saved. 143: stopped before the first step.
-if ((status == 130 || status == 143)); then
+# 128 + the number of the signal that stopped the run, which was saved: SIGTERM, SIGUSR1 or SIGINT.
+if ((status == 143 || status == 138 || status == 130)); then
     scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$status"

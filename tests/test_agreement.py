@@ -59,7 +59,7 @@ def test_another_value_of_one_process_is_named_by_all(tmp_path: Path) -> None:
 
 
 def test_a_wish_of_one_process_is_known_to_all_a_step_later(tmp_path: Path) -> None:
-    def member(rank: int) -> list[tuple[bool, ...]]:
+    def member(rank: int) -> list[tuple[int, ...]]:
         wishes, known = Wishes(), []
         for own in [(False, False), (rank == 1, False), (False, rank == 0), (False, False)]:
             known.append(wishes.of_all(lambda: (True, True)))

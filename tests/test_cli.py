@@ -158,7 +158,7 @@ def test_without_out_a_run_goes_to_runs_by_data_recipe_and_changed_settings(
     assert capsys.readouterr().out == (
         f"attmask: done, 6 steps; the backbone and all metrics are in {run}\n"
     )
-    kept = {"config.yaml", "run.json", "metrics.jsonl", "checkpoints"}
+    kept = {"config.yaml", "run.json", "heartbeat.json", "metrics.jsonl", "checkpoints"}
     # No index where the images are so new that they may still be changing.
     assert {path.name for path in run.iterdir()} - {"index.npz"} == kept
 
@@ -175,7 +175,7 @@ def test_resume_needs_the_run_alone_and_says_when_it_is_finished(
         process.send_signal(signal.SIGTERM)
     finally:
         status, _, _ = finish(process)
-    assert status == 130
+    assert status == 128 + signal.SIGTERM
     config = Path("run/config.yaml")
     config.write_text(config.read_text().replace("epochs: 40", "epochs: 1"))  # not so long
     Path("elsewhere").mkdir()
@@ -185,7 +185,7 @@ def test_resume_needs_the_run_alone_and_says_when_it_is_finished(
     assert main(["resume", "../run"]) == 0
     assert capsys.readouterr().out == "attmask: ../run is already finished, 6 steps\n"
     assert main(["resume", "../run", "seed=5"]) == 1
-    assert "../run is resumed with its own settings (seed: 0 in the run, 5 given)" in (
+    assert "../run holds a run with other settings (seed: 0 in the run, 5 given); choose" in (
         capsys.readouterr().err
     )
     birds.rename(birds.with_name("moved"))

@@ -101,12 +101,12 @@ def test_forward_passes_run_in_the_format_and_only_fp16_is_scaled(
 def test_gradients_are_true_ones_after_unscaling(asked: Literal["fp32", "fp16"]) -> None:
     precision = Precision.choose(asked, CPU)
     weight = nn.Parameter(torch.tensor([1.0, 2.0]))
-    optimizer = torch.optim.SGD([weight], lr=1.0)
+    optimizer = torch.optim.SGD([weight], lr=1.0, fused=True)
     precision.backward((weight**2).sum())
     precision.unscale_(optimizer)
     assert weight.grad is not None
     assert weight.grad.tolist() == [2.0, 4.0]
-    precision.step(optimizer)
+    precision.step(optimizer, torch.tensor(True))
     assert weight.tolist() == [-1.0, -2.0]
 
 
@@ -116,9 +116,22 @@ def test_a_step_with_overflowed_gradients_is_left_out() -> None:
     optimizer = torch.optim.AdamW([weight], lr=1.0, fused=True)
     precision.backward((weight * torch.inf).sum())
     precision.unscale_(optimizer)
-    precision.step(optimizer)
+    precision.step(optimizer, torch.tensor(False))
     assert weight.tolist() == [1.0]
     assert precision.scaler.get_scale() == 2.0**15
+
+
+def test_a_step_that_is_not_finite_changes_neither_weights_nor_moments() -> None:
+    precision = Precision.choose("fp32", CPU)
+    weight = nn.Parameter(torch.tensor([1.0]))
+    optimizer = torch.optim.AdamW([weight], lr=1.0, fused=True)
+    for finite in (True, False, True):
+        weight.grad = torch.tensor([0.5 if finite else torch.nan])
+        before = weight.tolist(), *(t.tolist() for t in optimizer.state[weight].values())
+        precision.step(optimizer, torch.tensor(finite))
+        after = weight.tolist(), *(t.tolist() for t in optimizer.state[weight].values())
+        assert (after == before) == (not finite)
+    assert optimizer.state[weight]["step"].item() == 2, "as if the step had not been"
 
 
 def test_parts_are_computed_under_autocast_and_used_outside_of_it() -> None:

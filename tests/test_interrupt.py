@@ -8,13 +8,32 @@ import pytest
 
 from attmask.interrupt import stop_signals
 
+STOPPING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1]
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+@pytest.mark.parametrize("number", STOPPING)
 def test_a_signal_asks_to_stop_and_raises_nothing(number: signal.Signals) -> None:
     with stop_signals() as stopped:
-        assert not stopped()
+        assert stopped() == 0
         os.kill(os.getpid(), number)
-        assert stopped()
+        assert stopped() == number
+
+
+def test_the_first_signal_is_the_reason() -> None:
+    with stop_signals() as stopped:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert stopped() == signal.SIGTERM
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_signals() as stopped:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stopped() == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_second_ctrl_c_stops_at_once() -> None:
@@ -32,7 +51,7 @@ def test_the_handlers_from_before_come_back_even_after_an_error() -> None:
 
 
 def test_a_thread_that_is_not_the_main_one_may_train_too() -> None:
-    answers: list[bool] = []
+    answers: list[int] = []
 
     def train() -> None:
         with stop_signals() as stopped:
@@ -41,4 +60,4 @@ def test_a_thread_that_is_not_the_main_one_may_train_too() -> None:
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    assert answers == [False]
+    assert answers == [0]

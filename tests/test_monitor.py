@@ -223,14 +223,6 @@ def test_a_pipe_gets_a_plain_line_now_and_then(
     assert shown(console) == ""
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_not_finite_stops_the_run_with_advice(tmp_path: Path, loss: float) -> None:
-    monitor = Monitor(tmp_path, QUIET, total_steps=5, console=pipe())
-    monitor.check_finite(2, 1.0)
-    with pytest.raises(UserError, match=r"at step 3 .*lower schedule\.lr .*train\.precision=fp32"):
-        monitor.check_finite(3, loss)
-
-
 def test_every_setting_may_change_when_a_run_is_resumed() -> None:
     for field in MonitorConfig.model_fields.values():
         assert isinstance(field.json_schema_extra, dict)

@@ -14,6 +14,7 @@ from attmask.optim import (
     build_optimizer,
     clip_each_parameter_,
     empty_moments_,
+    gradient_norms,
     load_optimizer_tensors,
     optimizer_tensors,
     set_rates,
@@ -115,7 +116,8 @@ def test_each_gradient_is_clipped_by_itself_as_in_a_plain_loop(
         coefficient = limit / (gradient.norm().item() + 1e-6)
         expected.append(gradient * coefficient if coefficient < 1 else gradient)
     without = nn.Parameter(torch.zeros(3))
-    clip_each_parameter_([*parameters, without], limit)
+    every = [*parameters, without]
+    clip_each_parameter_(every, limit, gradient_norms(every))
     assert without.grad is None
     for parameter, wanted in zip(parameters, expected, strict=True):
         torch.testing.assert_close(parameter.grad, wanted, rtol=1e-5, atol=0)
@@ -124,7 +126,7 @@ def test_each_gradient_is_clipped_by_itself_as_in_a_plain_loop(
 def test_a_small_gradient_beside_a_large_one_is_not_touched() -> None:
     small, large = nn.Parameter(torch.zeros(4)), nn.Parameter(torch.zeros(4))
     small.grad, large.grad = torch.full((4,), 0.1), torch.full((4,), 100.0)
-    clip_each_parameter_([small, large], 3.0)
+    clip_each_parameter_([small, large], 3.0, gradient_norms([small, large]))
     assert small.grad.tolist() == torch.full((4,), 0.1).tolist()
     assert large.grad.norm().item() == pytest.approx(3.0, rel=1e-6)
 

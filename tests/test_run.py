@@ -29,7 +29,7 @@ def folder(path: Path, config: PretrainConfig = TINY, images: Source = IMAGES) -
 def saved(path: Path) -> RunFolder:
     begun = folder(path)
     assert begun.resume() is None
-    begun.save(7, {"weights": {"w": torch.arange(3.0)}}, {"scale": 2.0})
+    begun.save(7, {"weights": {"w": torch.arange(3.0)}}, {"scaler": {"scale": 2.0}})
     return begun
 
 
@@ -139,7 +139,7 @@ def test_where_the_images_are_is_kept_and_a_spoilt_note_is_one_line(tmp_path: Pa
     assert origin_of(tmp_path / "run") == tmp_path / "images"
     for junk in ("", "[]", "{}", '{"data": 3}'):
         (tmp_path / "run" / "run.json").write_text(junk)
-        with pytest.raises(UserError, match=r"run\.json.* cannot be read; use .* --data DATA"):
+        with pytest.raises(UserError, match=r"run\.json does not say where .*; use .* --data DATA"):
             origin_of(tmp_path / "run")
 
 

@@ -16,6 +16,7 @@ def test_the_metrics_of_a_step_are_means_over_its_micro_batches() -> None:
         losses=[losses(4.0, 3.0, 1.0), losses(6.0, 4.0, 2.0)],
         diagnostics=[diagnostics(0.25, 1.0, 10.0), diagnostics(0.5, 2.0, 20.0)],
         mean_logits=MeanLogits(None, None),
+        mean_loss=torch.tensor(5.0),
     )
     metrics = report.metrics()
     assert [(metric.key, round(metric.value, 5), metric.unit) for metric in metrics] == [

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any
 from attmask.primitives import bound_primitive_cache
 
 if TYPE_CHECKING:
-    from attmask.api import evaluate, inspect, load_backbone, plan, pretrain, resume, transform
+    from attmask.api import (
+        evaluate,
+        inspect,
+        load_backbone,
+        plan,
+        pretrain,
+        resume,
+        status,
+        transform,
+    )
     from attmask.masking import Block, High, Hint, Low, Masker, Nothing, Random
 
 __version__ = "0.1.0"
@@ -25,13 +34,14 @@ __all__ = [
     "plan",
     "pretrain",
     "resume",
+    "status",
     "transform",
 ]
 
 bound_primitive_cache()  # here, since it must come before PyTorch's first product
 
 _HOME = dict.fromkeys(
-    ("evaluate", "inspect", "load_backbone", "plan", "pretrain", "resume", "transform"),
+    ("evaluate", "inspect", "load_backbone", "plan", "pretrain", "resume", "status", "transform"),
     "attmask.api",
 )
 

@@ -57,27 +57,28 @@ def require_same(what: str, value: Value, tell: Callable[[Value, Value], str], a
 
 
 class Wishes:
-    """What any process wishes for, known to all of them one step later.
+    """What any process wishes for, known to all of them one step later; 0 is no wish.
 
-    Nobody waits for it: the numbers travel on the host while the next step is computed.
+    Nobody waits for it: the numbers travel on the host while the next step is computed. Of several
+    processes with different wishes, the largest number counts.
     """
 
     def __init__(self) -> None:
         self._sent: tuple[dist.Work | None, Tensor] | None = None
 
-    def of_all(self, own: Callable[[], tuple[bool, ...]]) -> tuple[bool, ...]:
+    def of_all(self, own: Callable[[], tuple[int, ...]]) -> tuple[int, ...]:
         """The wishes that all processes have sent last; with one process, its own of now."""
         if distributed.world_size() == 1:
             return own()
         if self._sent is None:
-            return (False,) * len(own())
+            return (0,) * len(own())
         work, numbers = self._sent
         self._sent = None
         if work is not None:
             work.wait()
-        return tuple(bool(number) for number in numbers.tolist())
+        return tuple(int(number) for number in numbers.tolist())
 
-    def send(self, *wishes: bool) -> None:
+    def send(self, *wishes: int) -> None:
         """Send the wishes of this process, for the next `of_all`."""
         if distributed.world_size() > 1:
             numbers = torch.tensor([float(wish) for wish in wishes])

@@ -14,10 +14,12 @@ from attmask import distributed
 from attmask.agreement import require_same, together
 from attmask.audit.audit import Audit
 from attmask.audit.inspect import MAX_IMAGES, inspect_images
-from attmask.config import PretrainConfig, differences, override, shared_settings
+from attmask.config import PretrainConfig, override, shared_settings
+from attmask.data.images import Images
 from attmask.data.sources import images_path
 from attmask.data.stores.axes import FEW_CHANNELS
 from attmask.data.together import open_together
+from attmask.divergence import DivergedError
 from attmask.errors import UserError
 from attmask.evaluation.catalog import find_tasks
 from attmask.evaluation.datasets.labelled import Labelled
@@ -33,12 +35,21 @@ from attmask.evaluation.requirements import check_crop
 from attmask.evaluation.run import measure_all
 from attmask.evaluation.task import Task
 from attmask.hardware import Precision, choose_device, default_workers
+from attmask.heartbeat import Heartbeat
 from attmask.models.backbone import Backbone
 from attmask.planning.devices import find_device
 from attmask.planning.planner import UTILISATION, plan_run
 from attmask.planning.record import RunPlan
+from attmask.presence import hold
 from attmask.recipe import load_recipe
-from attmask.run import default_folder, origin_of, refuse_other_folder, saved_config
+from attmask.run import (
+    check_settings,
+    default_folder,
+    origin_of,
+    refuse_other_folder,
+    saved_config,
+)
+from attmask.run_status import Status, read_status
 from attmask.train import Outcome, Trainer
 
 log = logging.getLogger(__name__)
@@ -50,15 +61,17 @@ def pretrain(
     recipe: str | Path | PretrainConfig | None = None,
     out: str | Path,
     overrides: Sequence[str] | Mapping[str, Any] = (),
+    extend: bool = False,
 ) -> Outcome:
     """Pre-train on a folder of images; an existing run in `out` is resumed.
 
     `recipe` is a name, a YAML file or a config; the default is `small` with a GPU, else `cpu`.
-    `overrides` are `key=value` strings or a mapping, e.g. {"schedule.epochs": 50}.
+    `overrides` are `key=value` strings or a mapping, e.g. {"schedule.epochs": 50}. With `extend`,
+    an existing run may be given more epochs: its schedules are then those of the longer training.
     """
     recipe = recipe or default_recipe()
     named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
-    return _train(configure(recipe, overrides), images_path(data), Path(out), named)
+    return _train(configure(recipe, overrides), images_path(data), Path(out), named, extend)
 
 
 def resume(
@@ -66,22 +79,27 @@ def resume(
     *,
     data: str | Path | None = None,
     overrides: Sequence[str] | Mapping[str, Any] = (),
+    extend: bool = False,
 ) -> Outcome:
     """Resume a run with its own settings and images; a finished run is left as it is.
 
     `data` is the path of the images if they have moved; `overrides` may change operational
-    settings only, e.g. {"train.workers": 4}.
+    settings only, e.g. {"train.workers": 4}, and with `extend` the number of epochs.
     """
     folder = Path(run)
     config = saved_config(folder)
     asked = override(config, _assignments(overrides))
-    if changed := differences(config, asked):
-        raise UserError(
-            f"{run} is resumed with its own settings ({'; '.join(changed)}); for other "
-            "settings, use attmask pretrain with another --out"
-        )
+    check_settings(folder, config, asked, extend=extend)
     path = origin_of(folder) if data is None else images_path(data)
-    return _train(asked, path, folder, "resuming")
+    return _train(asked, path, folder, "resuming", extend)
+
+
+def status(run: str | Path) -> Status:
+    """Where a run stands and whether it is well, from any process or machine that sees its folder.
+
+    `.to_dict()` of the result gives JSON.
+    """
+    return read_status(Path(run))
 
 
 def default_out(
@@ -93,7 +111,7 @@ def default_out(
     )
 
 
-def _train(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome:
+def _train(config: PretrainConfig, data: Path, out: Path, named: str, extend: bool) -> Outcome:
     """Train with all processes that were launched together."""
     device = choose_device(config.train.device)
     start, late = config.train.start_timeout_minutes, config.train.timeout_minutes
@@ -106,7 +124,10 @@ def _train(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome
             _different_settings,
             "start all with the same command",
         )
-        return _train_together(config, data, out, named)
+        with together():
+            refuse_other_folder(out)
+        with hold(out) as heartbeat:
+            return _train_together(config, data, out, named, heartbeat, extend=extend)
 
 
 def _different_settings(other: Mapping[str, object], main: Mapping[str, object]) -> str:
@@ -114,32 +135,51 @@ def _different_settings(other: Mapping[str, object], main: Mapping[str, object])
     return "; ".join(f"{key}: {other.get(key)}, there {main[key]}" for key in different)
 
 
-def _train_together(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome:
-    with together():
-        refuse_other_folder(out)  # before images are listed, which may take long
+def _train_together(
+    config: PretrainConfig,
+    data: Path,
+    out: Path,
+    named: str,
+    heartbeat: Heartbeat,
+    *,
+    extend: bool,
+) -> Outcome:
+    """Train to the end; a training that is no longer finite goes back to its last checkpoint."""
     images = open_together(data, index=out, channels=config.data.channels)
     log.info("%s, images of %s, run in %s", named, data, out)
     for line in images.left_out():
         log.info("%s", line)
-    trainer = Trainer(config, images.train, out)
-    with together():
-        trainer.folder.keep_origin(data)
-        if distributed.is_main():
-            images.keep_index(out)
-    evaluate = None
+    evaluate: OnlineEvaluation | None = None
+    while True:
+        trainer = Trainer(config, images.train, out, heartbeat=heartbeat, extend=extend)
+        with together():
+            trainer.folder.keep_origin(data)
+            if distributed.is_main():
+                images.keep_index(out)
+        evaluate = evaluate or _evaluation(trainer, images)
+        try:
+            return trainer.train(evaluate)
+        except DivergedError as fault:
+            trainer.folder.go_back(fault)
+        del trainer  # its memory is needed for the next
+
+
+def _evaluation(trainer: Trainer, images: Images) -> OnlineEvaluation | None:
+    """The evaluation on the way, if any is due."""
+    config = trainer.config
     if not trainer.finished:
         trainer.check_room()  # before images are read for the evaluation
     if config.monitor.knn_every_epochs > 0 and (
         not trainer.finished or trainer.evaluation_missing()
     ):
-        evaluate = OnlineEvaluation(
+        return OnlineEvaluation(
             images,
             config.data,
             config.monitor,
             image_size=config.views.global_size,
             workers=trainer.workers,
         )
-    return trainer.train(evaluate)
+    return None
 
 
 def inspect(

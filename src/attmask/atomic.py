@@ -88,7 +88,7 @@ def new_writer() -> str:
 
     A name is seen by all machines of a shared disk; locks often are not.
     """
-    writer = f"{os.getpid()}-{secrets.token_hex(4)}@{_host()}"
+    writer = f"{os.getpid()}-{secrets.token_hex(4)}@{this_machine()}"
     _own_writers.add(writer)
     return writer
 
@@ -112,7 +112,7 @@ def _part(path: Path, writer: str) -> Path:
     return path.with_name(f"{_PREFIX}{writer}@{path.name}")
 
 
-def _host() -> str:
+def this_machine() -> str:
     """Return the machine and the namespace of its process numbers, which containers have each.
 
     Cloned machines may share a name, so the boot (on Linux) or the network card counts too.
@@ -145,6 +145,19 @@ def _put(part: Path, final: Path, replaces: Callable[[Path], bool]) -> None:
             _own_writers.discard(writer)
 
 
+def disk_time(folder: Path) -> float:
+    """The time by the clock of the disk that `folder` is on, which may be another machine's."""
+    writer = new_writer()
+    probe = _part(folder / "clock", writer)
+    try:
+        probe.touch()
+        return probe.stat().st_mtime
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
+        _own_writers.discard(writer)
+
+
 def remove_leftovers(own: Path, folders: Iterable[Path]) -> None:
     """Remove from `folders` what processes that were killed while they wrote have left.
 
@@ -165,11 +178,11 @@ def _is_abandoned(part: Path, now: float) -> bool:
     owner = _PART.fullmatch(part.name)
     if owner is None and _OLD_PART.fullmatch(part.name) is None:  # not ours
         return False
-    if owner is not None and owner["host"] == _host():
+    if owner is not None and owner["host"] == this_machine():
         pid = int(owner["pid"])
         if pid == os.getpid():
             return owner["writer"] not in _own_writers
-        return not _lives(pid)
+        return not lives(pid)
     try:
         written = (part, *part.iterdir()) if part.is_dir() else (part,)
         last: float = max(path.stat().st_mtime for path in written)
@@ -178,7 +191,8 @@ def _is_abandoned(part: Path, now: float) -> bool:
     return now - last >= _ABANDONED_SECONDS
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
+    """Whether a process of this machine is there; one that only waits to be reaped is not."""
     if os.name == "nt":  # there a signal 0 would be Ctrl-C
         return True
     try:
@@ -187,7 +201,10 @@ def _lives(pid: int) -> bool:
         return False
     except OSError:  # it belongs to another user
         return True
-    return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:  # there is no such file on this system
+        return True
 
 
 def flush(path: Path) -> None:

@@ -10,6 +10,7 @@ import torch
 from attmask import atomic, distributed
 from attmask.agreement import SharedError
 from attmask.checkpoint import CheckpointConfig
+from attmask.divergence import DivergedError
 from attmask.errors import UserError
 from attmask.run import RunFolder
 from attmask.saving import BackgroundWriter
@@ -34,6 +35,8 @@ class Checkpointing:
         self._writer = BackgroundWriter()
         self.saved_step: int | None = None
         """The step of the newest checkpoint, written or being written."""
+        self.skipped_steps = 0
+        """Of the run, up to that step."""
         self._saved_at = time.monotonic()
 
     def restore(self) -> int:
@@ -44,13 +47,14 @@ class Checkpointing:
         self.state.restore(found)
         self._scaler.load_state_dict(found.info["scaler"])
         self.saved_step = found.step
+        self.skipped_steps = int(found.info.get("skipped_steps", 0))
         return found.step
 
     def is_due(self) -> bool:
         """Whether the newest checkpoint is old enough for another one."""
         return time.monotonic() - self._saved_at >= self._every_seconds
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, *, skipped_steps: int = 0) -> None:
         """Copy the state after a step, unless it is saved already, and begin to write it.
 
         Training may go on meanwhile; `finish` waits for the checkpoint.
@@ -59,14 +63,14 @@ class Checkpointing:
             return
         self.finish()
         if not self.state.is_finite():
-            raise SharedError(
-                f"the weights are not finite after step {step} and were not saved; start "
-                "again with a lower schedule.lr or with train.precision=fp32"
-            )
+            raise DivergedError(step, f"weights or moments are not finite after step {step}")
         made, scaler = self.state.snapshot(), self._scaler.state_dict()
+        progress = {"scaler": scaler, "skipped_steps": skipped_steps}
         writer = distributed.from_main(atomic.new_writer()) if made.shards else None
         self._writer.start(
-            lambda: self.folder.save(step, made.tensors, scaler, shards=made.shards, writer=writer)
+            lambda: self.folder.save(
+                step, made.tensors, progress, shards=made.shards, writer=writer
+            )
         )
         self.saved_step, self._saved_at = step, time.monotonic()
 
@@ -89,7 +93,7 @@ class Checkpointing:
             self.saved_step = None
             raise
 
-    def save_after(self, fault: UserError, step: int) -> bool:
+    def save_after(self, fault: UserError, step: int, *, skipped_steps: int) -> bool:
         """Save what can be saved after an error; whether the step is on the disk.
 
         All processes save together where all have the error, otherwise the main one alone.
@@ -102,7 +106,7 @@ class Checkpointing:
         except UserError as failed:
             log.warning("%s", failed)
         try:
-            self.save(step)
+            self.save(step, skipped_steps=skipped_steps)
             self.finish()
         except UserError:  # nothing is lost but what cannot be saved
             return False

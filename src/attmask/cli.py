@@ -22,14 +22,15 @@ from attmask.commands import (
     pretrain,
     recipes,
     resume,
+    status,
     tasks,
 )
 from attmask.commands.outcome import INTERRUPTED
 from attmask.errors import UserError
 from attmask.launch import launched_rank
 
-_COMMANDS = (demo, pretrain, resume, inspect, plan, evaluate, tasks, recipes, config)
-_FLAGS = ("--help", "--version", "--json")  # options that take no value
+_COMMANDS = (demo, pretrain, resume, status, inspect, plan, evaluate, tasks, recipes, config)
+_FLAGS = ("--help", "--version", "--json", "--extend")  # options that take no value
 
 
 class Parser(argparse.ArgumentParser):

@@ -194,6 +194,12 @@ def differences(there: PretrainConfig, asked: PretrainConfig) -> list[str]:
     ]
 
 
+def with_epochs(config: PretrainConfig, epochs: int) -> PretrainConfig:
+    """The same settings for a training of another length."""
+    schedule = config.schedule.model_copy(update={"epochs": epochs})
+    return config.model_copy(update={"schedule": schedule})
+
+
 def check_shares(config: PretrainConfig, processes: int) -> None:
     """Raise an error if a batch cannot be divided among processes and micro-batches."""
     batch, parts = config.train.batch_size, config.train.accumulate

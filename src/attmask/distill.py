@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Bool, Float, Float64
 from torch import Tensor, nn
 
 from attmask.data.views import GLOBAL_VIEWS, Views
@@ -151,6 +151,8 @@ class Distiller(nn.Module):
         grid = self.teacher.backbone.grid(*views.globals.shape[-2:])
 
         def choose(attention: Float[Tensor, "crops N"]) -> Mask:
+            # If the network has diverged, its loss is not finite either: the step is skipped.
+            attention = attention.nan_to_num()
             each = (
                 self.masker.mask(
                     of_view, grid, step=now.step, first_image=views.first_image, view=view
@@ -257,11 +259,11 @@ class Distiller(nn.Module):
         torch._foreach_lerp_(teacher, student, 1 - momentum)
 
     @torch.no_grad()
-    def update_centres_(self, means: MeanLogits) -> None:
-        """Once for each optimiser step, after use."""
+    def update_centres_(self, means: MeanLogits, finite: Bool[Tensor, ""] | None = None) -> None:
+        """Once for each optimiser step, after use; not where the step was not `finite`."""
         for centre, mean in ((self.cls_centre, means.cls), (self.patch_centre, means.patches)):
             if mean is not None:
-                centre.update_(mean)
+                centre.update_(mean, finite)
 
 
 def patch_weights(mask: Mask, dtype: torch.dtype) -> Float[Tensor, "M"]:

@@ -4,7 +4,7 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
@@ -74,11 +74,11 @@ def own_part(tensor: Tensor) -> Tensor:
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
-def norms_of_all(norms: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def norms_of_all(norms: Tensor) -> Tensor:
     """The norms of sharded tensors from those of this process's parts, in one message."""
-    squared = torch.stack(list(norms)).square()
+    squared = norms.square()
     dist.all_reduce(squared)
-    return squared.sqrt().unbind()
+    return squared.sqrt()
 
 
 def logsumexp_over_rows(values: Tensor) -> Tensor:

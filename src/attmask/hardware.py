@@ -107,7 +107,13 @@ class Precision:
         """Unscale the gradients before they are clipped."""
         self.scaler.unscale_(optimizer)
 
-    def step(self, optimizer: Optimizer) -> None:
-        """Take one optimizer step, unless fp16 gradients overflowed."""
-        self.scaler.step(optimizer)
-        self.scaler.update()
+    def step(self, optimizer: Optimizer, finite: Tensor) -> None:
+        """Take one optimizer step, unless something was not finite or fp16 gradients overflowed."""
+        if self.scaler.is_enabled():
+            self.scaler.step(optimizer)
+            self.scaler.update()
+            return
+        # Read by PyTorch's fused optimizers, as its scaler sets it: the device skips the step.
+        vars(optimizer)["found_inf"] = (~finite).float()
+        optimizer.step()
+        del vars(optimizer)["found_inf"]

@@ -116,8 +116,8 @@ def launch_here(count: int, words: Sequence[str], *, threads: int) -> int:
     )
     try:
         elastic_launch(config, sys.executable)("-u", "-m", "attmask", *words)
-    except SignalException:
-        return 130
+    except SignalException as stopped:
+        return 128 + stopped.sigval
     except ChildFailedError as failed:
         # Those that a signal has ended first, because they could not say so.
         rank, failure = min(failed.failures.items(), key=lambda item: (item[1].exitcode >= 0, item))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from attmask import distributed
@@ -41,9 +41,11 @@ class Centre(nn.Module):
         self.momentum = momentum
         self.register_buffer("value", torch.zeros(prototypes))
 
-    def update_(self, mean: Float[Tensor, "K"]) -> None:
-        """Move towards the mean logits of a step."""
-        self.value.mul_(self.momentum).add_(mean.to(self.value.dtype), alpha=1 - self.momentum)
+    def update_(self, mean: Float[Tensor, "K"], finite: Bool[Tensor, ""] | None = None) -> None:
+        """Move towards the mean logits of a step, unless that step was not `finite`."""
+        moved = self.value * self.momentum
+        moved.add_(mean.to(self.value.dtype), alpha=1 - self.momentum)
+        self.value.copy_(moved if finite is None else torch.where(finite, moved, self.value))
 
 
 def mean_of_all(parts: Sequence[Float[Tensor, "K"]]) -> Float[Tensor, "K"]:

@@ -259,8 +259,7 @@ class Masker:
 def _refuse_broken(attention: Float[Tensor, "B N"]) -> None:
     """Raise an error for NaN, which would be sorted silently, if the attention is on the CPU.
 
-    A check on a GPU would wait for it at every step; there the loss, which is NaN too, is checked
-    when it is logged."""
+    A check on a GPU would wait for it at every step."""
     if attention.device.type == "cpu" and not attention.isfinite().all():
         raise UserError(
             "the attention has NaN or infinite values: the network has diverged; start again "

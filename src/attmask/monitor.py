@@ -1,4 +1,4 @@
-"""Metrics of a run on disk, its progress on the screen, and a check that its loss is finite."""
+"""Metrics of a run on disk, and its progress on the screen."""
 
 import json
 import logging
@@ -254,15 +254,6 @@ class Monitor:
             self._screen.console.print(text, markup=False, highlight=False)
         else:
             logger.info("%s", text)
-
-    def check_finite(self, step: int, loss: float) -> None:
-        """Stop a run whose loss has become infinite or not a number."""
-        if not math.isfinite(loss):
-            raise UserError(
-                f"the loss is {loss} at step {step} and will not recover; start again with a "
-                "lower schedule.lr or with train.precision=fp32"
-                f" (the checkpoints in {self.run} are from earlier steps)"
-            )
 
 
 class Pace:

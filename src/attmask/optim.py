@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 import torch
+from jaxtyping import Float
 from pydantic import field_validator
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
@@ -58,21 +59,30 @@ def set_rates(optimizer: Optimizer, *, lr: float, weight_decay: float) -> None:
         group["weight_decay"] = weight_decay if group["decayed"] else 0.0
 
 
-def clip_each_parameter_(parameters: Iterable[nn.Parameter], limit: float) -> None:
-    """Scale down each gradient tensor whose own norm is above the limit.
+def gradient_norms(parameters: Iterable[nn.Parameter]) -> Float[Tensor, "P"]:
+    """The norm of each gradient tensor, of all processes; 0 for a parameter that has none."""
+    whole = [p.grad for p in parameters]
+    grads = [distributed.own_part(grad) for grad in whole if grad is not None]
+    norms = iter(torch._foreach_norm(grads) if grads else ())
+    zero = grads[0].new_zeros(()) if grads else torch.zeros(())
+    each = torch.stack([zero if grad is None else next(norms) for grad in whole])
+    is_sharded = any(grad is not None and distributed.is_sharded(grad) for grad in whole)
+    return distributed.norms_of_all(each) if is_sharded else each
+
+
+def clip_each_parameter_(
+    parameters: Iterable[nn.Parameter], limit: float, norms: Float[Tensor, "P"]
+) -> None:
+    """Scale down each gradient tensor whose own norm, of `gradient_norms`, is above the limit.
 
     The reference clips tensor by tensor, not over all together. Nothing here waits for the
     device.
     """
-    whole = [p.grad for p in parameters if p.grad is not None]
-    if not whole:
-        return
-    grads = [distributed.own_part(grad) for grad in whole]
-    norms = torch._foreach_norm(grads)
-    if any(distributed.is_sharded(grad) for grad in whole):
-        norms = distributed.norms_of_all(norms)
-    factors = [(limit / (norm + 1e-6)).clamp(max=1.0) for norm in norms]
-    torch._foreach_mul_(grads, factors)
+    factors = (limit / (norms + 1e-6)).clamp(max=1.0).unbind()
+    clipped = [(p.grad, f) for p, f in zip(parameters, factors, strict=True) if p.grad is not None]
+    if clipped:
+        grads, own = zip(*clipped, strict=True)
+        torch._foreach_mul_([distributed.own_part(grad) for grad in grads], list(own))
 
 
 def optimizer_tensors(optimizer: Optimizer, module: nn.Module) -> dict[str, Tensor]:

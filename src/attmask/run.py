@@ -1,7 +1,6 @@
 """The folder of a run: its settings and checkpoints, and whether they match the current ones."""
 
 import hashlib
-import json
 import logging
 import re
 import shutil
@@ -16,13 +15,16 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from attmask import atomic, checkpoint, distributed
-from attmask.agreement import together
+from attmask.agreement import SharedError, together
 from attmask.checkpoint import Checkpoint
-from attmask.config import PretrainConfig, differences, from_yaml, to_yaml
+from attmask.config import PretrainConfig, differences, from_yaml, to_yaml, with_epochs
 from attmask.data.contents import fingerprint
 from attmask.data.source import Source
 from attmask.data.stores.index import is_index
+from attmask.divergence import DivergedError
 from attmask.errors import UserError
+from attmask.heartbeat import HEARTBEAT
+from attmask.history import RUN, Extension, History, Return, now, read_history
 from attmask.overrides import checked, extra_of, fields_of, text_of
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
-ORIGIN = "run.json"
+MOST_RETURNS = 3
+"""So often may a run go back to a checkpoint."""
 _LONGEST_NAME = 100
 _DISK_SECONDS = 30.0  # until a network disk shows a new file to other machines
 
@@ -39,11 +42,17 @@ _DISK_SECONDS = 30.0  # until a network disk shows a new file to other machines
 class RunFolder:
     """The folder of one run, which can be resumed and is never mixed with another run."""
 
-    def __init__(self, path: Path, config: PretrainConfig, source: Source) -> None:
+    def __init__(
+        self, path: Path, config: PretrainConfig, source: Source, *, extend: bool = False
+    ) -> None:
         self.path = path
         self.config = config
+        self.extend = extend
         self.images = len(source)
         self.fingerprint = fingerprint(source)
+        self.history = History()
+        self.extended_from: int | None = None
+        """The number of epochs that the run had before it was made longer by this start."""
 
     def resume(self, groups: Collection[str] | None = None) -> Checkpoint | None:
         """Write the settings and return the newest checkpoint, or None if there is none.
@@ -58,7 +67,8 @@ class RunFolder:
             self._check(found)
         with together(), self._disk_errors():
             if distributed.is_main():
-                atomic.write(self.path / CONFIG, to_yaml(self.config))
+                self._write_settings(found)
+        self.history = distributed.from_main(self.history)
         with together():
             self._check_shared_disk()
         return found
@@ -67,16 +77,19 @@ class RunFolder:
         self,
         step: int,
         tensors: Mapping[str, Mapping[str, Tensor]],
-        scaler: Mapping[str, object],
+        progress: Mapping[str, object],
         *,
         shards: "Shards | None" = None,
         writer: str | None = None,
     ) -> None:
-        """Write a checkpoint; all processes do so together where it has shards."""
+        """Write a checkpoint; all processes do so together where it has shards.
+
+        `progress` is what else is needed to go on, beside the tensors and the settings.
+        """
         if not distributed.is_main() and shards is None:
             return
         info = {
-            "scaler": dict(scaler),
+            **progress,
             "images": self.images,
             "fingerprint": self.fingerprint,
             "config": self.config.model_dump(mode="json"),
@@ -93,8 +106,35 @@ class RunFolder:
         """Record the path of the images, for `attmask resume`."""
         if distributed.is_main():
             with self._disk_errors():
-                origin = json.dumps({"data": str(data.absolute())}, indent=1) + "\n"
-                atomic.write(self.path / ORIGIN, origin)
+                self.history = self.history.with_changes(self.path, data=str(data.absolute()))
+
+    def go_back(self, fault: DivergedError) -> None:
+        """Record that the run goes back to its last checkpoint; raise an error after too often.
+
+        Whoever restores it then has a lower learning rate, in this process or in another one.
+        """
+        before = self.history
+        if len(before.returns) >= MOST_RETURNS:
+            raise SharedError(
+                f"{fault}; the run went back {MOST_RETURNS} times, the last time with "
+                f"{before.lr_factor:g} of its learning rate, and its checkpoints are from before"
+            ) from fault
+        with together(), self._disk_errors():
+            if distributed.is_main():
+                last = checkpoint.newest(self.path / "checkpoints")
+                to_step = 0 if last is None else int(last.name.partition("-")[2])
+                event = Return(from_step=fault.step, to_step=to_step, time=now())
+                returns = (*before.returns, event)
+                after = before.with_changes(self.path, returns=returns)
+                log.warning(
+                    "loss or gradients are no longer finite at step %d: going back to step %d, "
+                    "with %g of the learning rate (%d of at most %d times)",
+                    fault.step,
+                    to_step,
+                    after.lr_factor,
+                    len(returns),
+                    MOST_RETURNS,
+                )
 
     def check_room(self, checkpoint_bytes: int) -> None:
         """Raise an error if the disk has no room for one more checkpoint."""
@@ -122,11 +162,7 @@ class RunFolder:
         """Raise an error if the folder holds something else than this run."""
         if found is None:
             return  # a run that saved nothing has nothing to lose
-        if changed := differences(_config_of(self.path, found), self.config):
-            raise UserError(
-                f"{self.path} holds a run with other settings ({'; '.join(changed)}); "
-                "choose another --out, or use the same settings to resume"
-            )
+        check_settings(self.path, _config_of(self.path, found), self.config, extend=self.extend)
         if found.info["images"] != self.images:
             raise UserError(
                 f"{self.path} holds a run on {found.info['images']} images, these are "
@@ -137,6 +173,22 @@ class RunFolder:
                 f"{self.path} holds a run on {self.images} images of other names or classes; "
                 "choose another --out, or use the same images to resume"
             )
+
+    def _write_settings(self, found: Checkpoint | None) -> None:
+        """Write the settings; a run that is made longer is recorded as such."""
+        self.history = read_history(self.path)
+        before = self.config if found is None else _config_of(self.path, found)
+        if before.schedule.epochs != self.config.schedule.epochs and found is not None:
+            self.extended_from = before.schedule.epochs
+            event = Extension(
+                step=found.step,
+                epochs_before=before.schedule.epochs,
+                epochs=self.config.schedule.epochs,
+                time=now(),
+            )
+            extensions = (*self.history.extensions, event)
+            self.history = self.history.with_changes(self.path, extensions=extensions)
+        atomic.write(self.path / CONFIG, to_yaml(self.config))
 
     def _check_shared_disk(self) -> None:
         """Raise an error if this process does not see what the main one has written."""
@@ -161,6 +213,30 @@ class RunFolder:
             ) from fault
 
 
+def check_settings(
+    run: Path, there: PretrainConfig, asked: PretrainConfig, *, extend: bool = False
+) -> None:
+    """Raise an error if a run cannot be resumed with these settings.
+
+    A run that is to `extend` may have more epochs.
+    """
+    epochs, wanted = there.schedule.epochs, asked.schedule.epochs
+    others = differences(with_epochs(there, wanted), asked)
+    if others or (wanted != epochs and not extend):
+        changed = "; ".join(others if extend else differences(there, asked))
+        longer = wanted > epochs and not others
+        advice = "add --extend to train longer" if longer else "choose another --out"
+        raise UserError(
+            f"{run} holds a run with other settings ({changed}); {advice}, or use the same "
+            "settings to resume"
+        )
+    if wanted < epochs:
+        raise UserError(
+            f"{run} holds a run of {epochs} epochs, and --extend only makes it longer; use "
+            f"schedule.epochs={epochs + 1} or more"
+        )
+
+
 def refuse_other_folder(path: Path) -> None:
     """Raise an error if there is something at the path of a run that is no run; an index is none
     yet, but may lie there alone."""
@@ -173,7 +249,7 @@ def refuse_other_folder(path: Path) -> None:
         return
     if any((path / part).exists() for part in (CONFIG, "checkpoints")):
         return
-    if any(not is_index(entry) for entry in path.iterdir()):
+    if any(not is_index(entry) and entry.name != HEARTBEAT for entry in path.iterdir()):
         raise UserError(f"{path} is not empty and holds no run; choose another --out")
 
 
@@ -204,14 +280,12 @@ def _config_of(run: Path, found: Checkpoint) -> PretrainConfig:
 
 def origin_of(run: Path) -> Path:
     """The path of the images that the run was started with."""
-    try:
-        data = Path(json.loads((run / ORIGIN).read_text())["data"])
-    except (OSError, ValueError, KeyError, TypeError) as fault:
+    if (stated := read_history(run).data) is None:
         raise UserError(
-            f"{run / ORIGIN}, which says where the images of the run are, cannot be read; "
-            f"use attmask resume {run} --data DATA"
-        ) from fault
-    if not data.exists():
+            f"{run / RUN} does not say where the images of the run are; use attmask resume {run} "
+            "--data DATA"
+        )
+    if not (data := Path(stated)).exists():
         raise UserError(
             f"the images of {run} are no longer in {data}; use attmask resume {run} --data NEW"
         )

@@ -134,3 +134,10 @@ class Schedules:
             patch_temperature=self._patch_temperature(epoch),
             last_layer_frozen=epoch < self._frozen_epochs,
         )
+
+
+def changes_at(step: int, before: Schedules, after: Schedules) -> str:
+    """How the values of two schedules differ at a step, as text; empty if they do not."""
+    old, new = ({m.title: m.value for m in s.at(step).metrics()} for s in (before, after))
+    changed = (title for title in old if old[title] != new[title])
+    return ", ".join(f"{title} {old[title]:.4g} -> {new[title]:.4g}" for title in changed)

@@ -49,14 +49,15 @@ class TrainingState:
         return checkpoint_bytes(self.distiller)
 
     def is_finite(self) -> bool:
-        """Whether all weights are, in all processes."""
-        own = map(distributed.own_part, self.distiller.state_dict().values())
+        """Whether all weights and moments are, in all processes."""
+        moments = optimizer_tensors(self.optimizer, self.distiller.student)
+        tensors = (*self.distiller.state_dict().values(), *moments.values())
+        own = map(distributed.own_part, tensors)
         finite = all(bool(tensor.isfinite().all()) for tensor in own)
         return distributed.all_agree(finite) if self.is_sharded else finite
 
     def snapshot(self) -> Snapshot:
         """Copy what this process writes; where the state is sharded, all processes take part."""
-        weights = self.distiller.state_dict()
         moments = optimizer_tensors(self.optimizer, self.distiller.student)
         if self._writers is not None:
             from attmask.sharded import Shards  # PyTorch's checkpoints take a second to import
@@ -67,10 +68,17 @@ class TrainingState:
                 distributed.rank(),
                 distributed.world_size(),
             )
-            return Snapshot({WEIGHTS: _gathered(weights)}, shards)
+            return Snapshot({WEIGHTS: self.whole_weights()}, shards)
         if not distributed.is_main():
             return Snapshot({}, None)
-        return Snapshot({WEIGHTS: host_copies(weights), OPTIMIZER: host_copies(moments)}, None)
+        return Snapshot({WEIGHTS: self.whole_weights(), OPTIMIZER: host_copies(moments)}, None)
+
+    def whole_weights(self) -> dict[str, Tensor]:
+        """Copies of all weights on the host of the main process; all processes take part."""
+        weights = self.distiller.state_dict()
+        if self.is_sharded:
+            return _gathered(weights)
+        return host_copies(weights) if distributed.is_main() else {}
 
     @property
     def wanted_groups(self) -> tuple[str, ...]:

@@ -4,13 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
 from torch.optim import Optimizer
 
+from attmask import distributed
 from attmask.data.views import Views
 from attmask.distill import Diagnostics, Distiller, Losses, MeanLogits
 from attmask.hardware import Precision
 from attmask.metric import Metric
-from attmask.optim import clip_each_parameter_, set_rates
+from attmask.optim import clip_each_parameter_, gradient_norms, set_rates
 from attmask.schedules import StepSchedule
 
 
@@ -21,6 +25,8 @@ class StepReport:
     losses: Sequence[Losses]
     diagnostics: Sequence[Diagnostics]
     mean_logits: MeanLogits
+    """Of all micro-batches and processes."""
+    mean_loss: Float[Tensor, ""]
     """Of all micro-batches and processes."""
 
     def metrics(self) -> tuple[Metric, ...]:
@@ -47,6 +53,16 @@ class StepReport:
         )
 
 
+@dataclass(frozen=True)
+class Update:
+    """What came of an update, still on the device; the same in all processes."""
+
+    finite: Bool[Tensor, ""]
+    """Whether loss and gradients were finite; otherwise the update was skipped."""
+    gradient_norms: Float[Tensor, "P"]
+    """Of each parameter of the student, before clipping."""
+
+
 def _mean(parts: Sequence[object], name: str) -> float:
     """The mean of a number over micro-batches, as a number of the host."""
     return fmean(float(getattr(part, name)) for part in parts)
@@ -64,7 +80,7 @@ def train_step(
 ) -> StepReport:
     """Teacher, mask, student, losses for each micro-batch; then one update of everything."""
     report = compute_gradients(distiller, optimizer, views, now, precision, accumulate=accumulate)
-    update_(distiller, optimizer, report.mean_logits, now, precision, clip=clip)
+    update_(distiller, optimizer, report, now, precision, clip=clip)
     return report
 
 
@@ -93,26 +109,35 @@ def compute_gradients(
         diagnostics.append(Diagnostics.of(targets))
         mean_logits.append(targets.mean_logits)
     # Shared here, so that an update needs no other process and is never left half done.
-    return StepReport(losses, diagnostics, MeanLogits.of_all(mean_logits))
+    mean_loss = distributed.average_(torch.stack([loss.total for loss in losses]).mean())
+    return StepReport(losses, diagnostics, MeanLogits.of_all(mean_logits), mean_loss)
 
 
 def update_(
     distiller: Distiller,
     optimizer: Optimizer,
-    mean_logits: MeanLogits,
+    report: StepReport,
     now: StepSchedule,
     precision: Precision,
     *,
     clip: float | None = None,
-) -> None:
-    """One update of the student by its gradients, then of the teacher and the centres."""
+) -> Update:
+    """One update of the student by its gradients, then of the teacher and the centres.
+
+    Where the loss or a gradient is not finite, student and centres stay as they are. The device
+    decides, so nothing waits for it. The teacher's average goes on towards the unchanged student.
+    """
+    student = list(distiller.student.parameters())
     set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay)
     if now.last_layer_frozen:
         for parameter in distiller.student.last_layers():
             parameter.grad = None
     precision.unscale_(optimizer)
+    norms = gradient_norms(student)
+    finite = norms.isfinite().all() & report.mean_loss.isfinite()
     if clip is not None:
-        clip_each_parameter_(distiller.student.parameters(), clip)
-    precision.step(optimizer)
+        clip_each_parameter_(student, clip, norms)
+    precision.step(optimizer, finite)
     distiller.update_teacher_(now.momentum)
-    distiller.update_centres_(mean_logits)
+    distiller.update_centres_(report.mean_logits, finite)
+    return Update(finite, norms)

@@ -2,9 +2,9 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -12,7 +12,8 @@ import torch
 from attmask import distributed
 from attmask.agreement import Wishes, mean_metrics, require_same, together
 from attmask.checkpointing import Checkpointing
-from attmask.config import PretrainConfig, check_shares
+from attmask.config import PretrainConfig, check_shares, with_epochs
+from attmask.data.batch import Batch
 from attmask.data.config import DataConfig
 from attmask.data.decode import check_readable
 from attmask.data.loader import Loader
@@ -20,10 +21,13 @@ from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
 from attmask.data.subset import first_per_class, first_percent
 from attmask.data.views import Views
+from attmask.divergence import DivergedError, SkippedSteps
 from attmask.engine import attach_engine_
 from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.heap import Heap, return_freed_memory
+from attmask.heartbeat import Heartbeat
+from attmask.history import now as time_now
 from attmask.interrupt import StopRequestedError, stop_signals
 from attmask.metric import Metric
 from attmask.models.backbone import Backbone
@@ -31,9 +35,9 @@ from attmask.monitor import Monitor, Pace, read_metrics
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.run import RunFolder
-from attmask.schedules import Schedules, StepSchedule
+from attmask.schedules import Schedules, StepSchedule, changes_at
 from attmask.state import TrainingState
-from attmask.step import StepReport, compute_gradients, update_
+from attmask.step import StepReport, Update, compute_gradients, update_
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +61,8 @@ class Outcome:
     """Whether the last evaluation that was due was not cut off by a stop."""
     first_step: int = field(default=0, compare=False)
     """The step this process began at."""
+    stopped_by: int = field(default=0, compare=False)
+    """The number of the signal that asked for a stop, if one did."""
 
     @property
     def finished(self) -> bool:
@@ -89,9 +95,18 @@ def _subset(source: Source, data: DataConfig) -> Source:
 class Trainer:
     """A pre-training run: its parts, its progress, and how it is saved and resumed."""
 
-    def __init__(self, config: PretrainConfig, source: Source, run: Path) -> None:
+    def __init__(
+        self,
+        config: PretrainConfig,
+        source: Source,
+        run: Path,
+        *,
+        heartbeat: Heartbeat | None = None,
+        extend: bool = False,
+    ) -> None:
         self.config = config
         self.run = run
+        self.heartbeat = heartbeat or Heartbeat(run)  # one that was not taken is silent
         self.device = distributed.own_device(choose_device(config.train.device))
         self.precision = Precision.choose(config.train.precision, self.device)
         if config.train.threads is not None:
@@ -103,7 +118,7 @@ class Trainer:
             check_readable(source, config.data)
             check_shares(config, distributed.world_size())
             self.loader = self._loader(source)
-            self.folder = RunFolder(run, config, source)
+            self.folder = RunFolder(run, config, source, extend=extend)
         require_same(
             "software or hardware",
             f"torch {torch.__version__}, {self.device.type} in {self.precision.format}",
@@ -136,14 +151,24 @@ class Trainer:
         self.checkpoints = Checkpointing(
             self.folder, self.state, self.precision.scaler, config.checkpoint
         )
+        self.skipped = SkippedSteps(
+            run,
+            self.device,
+            self.precision.format,
+            names=lambda samples: [source.place(sample) for sample in samples],
+            parameters=[name for name, _ in self.distiller.student.named_parameters()],
+            weights=self.state.whole_weights,
+        )
         self._wishes = Wishes()
-        self._stop = False
+        self._stop = 0
         self._updating = False
         self.heap = Heap()
         self._evaluation_cut = False
         self._pace = Pace()
         self.step = self.checkpoints.restore()
+        self.skipped.count = self.checkpoints.skipped_steps
         self._say_what_runs()
+        self._say_what_was_extended()
 
     def _loader(self, source: Source) -> Loader:
         config, main = self.config, distributed.is_main()
@@ -178,6 +203,25 @@ class Trainer:
             ", finished already" if self.finished else done,
         )
 
+    def _say_what_was_extended(self) -> None:
+        """Log what the schedules of a longer training change from here on."""
+        if (before := self.folder.extended_from) is None or not distributed.is_main():
+            return
+        planned = Schedules(
+            with_epochs(self.config, before).schedule,
+            steps_per_epoch=self.loader.steps_per_epoch,
+            batch_size=self.config.train.batch_size,
+        )
+        log.info(
+            "extended from %d to %d epochs: from step %d on, schedules are those of a training of "
+            "%d steps (%s)",
+            before,
+            self.config.schedule.epochs,
+            self.step,
+            self.schedules.steps,
+            changes_at(self.step, planned, self.schedules) or "nothing changes at this step",
+        )
+
     @property
     def teacher(self) -> Backbone:
         """The backbone that is kept and evaluated."""
@@ -188,11 +232,20 @@ class Trainer:
         """Whether all steps are done."""
         return self.step == self.schedules.steps
 
+    def save_if_well(self) -> None:
+        """Begin to save the step reached, unless it was skipped: a run goes back to before it."""
+        self.skipped.settle()
+        if not self.skipped.in_a_row:
+            self.save()
+
     def save(self) -> None:
         """Begin to save the step reached; `checkpoints.finish` waits until it is on the disk."""
         if self._updating:
             raise UserError(f"step {self.step + 1} failed in its update, so it was not saved")
-        self.checkpoints.save(self.step)
+        self.skipped.settle()
+        with together():
+            self.heartbeat.check()
+        self.checkpoints.save(self.step, skipped_steps=self.skipped.count)
 
     def check_room(self) -> None:
         """Refuse to train where the first checkpoint would not fit on the disk."""
@@ -205,12 +258,24 @@ class Trainer:
         if not self.finished:
             self.check_room()
         monitor = Monitor(self.run, self.config.monitor, total_steps=total, start_step=first)
+        self.heartbeat.update(
+            state="training",
+            step=first,
+            steps=total,
+            epochs=self.config.schedule.epochs,
+            skipped_steps=self.skipped.count,
+        )
         with monitor, stop_signals() as stopped:
             try:
                 with distributed.one_line_errors():
                     self._loop(evaluate, monitor, stopped)
+            except DivergedError:
+                raise
             except UserError as fault:
-                if not self._updating and self.checkpoints.save_after(fault, self.step):
+                skipped = self.skipped.count
+                if not self._updating and self.checkpoints.save_after(
+                    fault, self.step, skipped_steps=skipped
+                ):
                     monitor.message(f"saved at step {self.step} of {total}")
                 raise
             finally:
@@ -218,14 +283,16 @@ class Trainer:
             self.save()
             self.checkpoints.finish()
             distributed.wait_for_all()  # a launcher may kill the others when one has ended
-        return Outcome(self.run, self.step, total, not self._evaluation_cut, first)
+        outcome = Outcome(self.run, self.step, total, not self._evaluation_cut, first, self._stop)
+        self.heartbeat.update(state="finished" if outcome.finished else "stopped", step=self.step)
+        return outcome
 
     def _loop(
-        self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
+        self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], int]
     ) -> None:
         """Train epoch after epoch from the current step, with evaluations and checkpoints."""
 
-        def wishes() -> tuple[bool, bool]:
+        def wishes() -> tuple[int, int]:
             return stopped(), self.checkpoints.is_due()
 
         if self.evaluation_missing():
@@ -233,12 +300,12 @@ class Trainer:
         self._pace.restart(self.step, self.loader.waited_seconds)
         while not self.finished and not self._is_stopped(stopped):
             epoch, done = divmod(self.step, self.schedules.steps_per_epoch)
-            for views in self._views(epoch, done):
-                self._one_step(views, monitor)
+            for batch in self.loader.epoch(epoch, done):
+                self._one_step(batch, monitor)
                 self.checkpoints.check()
                 self._stop, save = self._wishes.of_all(wishes)
                 if save and not self.finished:
-                    self.save()
+                    self.save_if_well()
                 self._wishes.send(*wishes())  # after saving, or all would save again
                 if self._stop and not self.finished:
                     break
@@ -247,22 +314,23 @@ class Trainer:
                     self._evaluate(evaluate, monitor, stopped)
                     self._wishes.of_all(wishes)  # older than the checkpoint before the evaluation
 
-    def _is_stopped(self, stopped: Callable[[], bool]) -> bool:
+    def _is_stopped(self, stopped: Callable[[], int]) -> bool:
         """Whether any process was asked to stop."""
-        return self._stop or not distributed.all_agree(not stopped())
+        self._stop = self._stop or max(distributed.gather(stopped()))
+        return bool(self._stop)
 
-    def _views(self, epoch: int, done: int) -> Iterator[Views]:
-        for batch in self.loader.epoch(epoch, done):
-            yield batch.on(self.device).normalise(self.config.data.mean, self.config.data.std)
-
-    def _one_step(self, views: Views, monitor: Monitor) -> None:
+    def _one_step(self, batch: Batch, monitor: Monitor) -> None:
         now = self.schedules.at(self.step)
-        report = self.learn(views, now)
+        now = replace(now, lr=now.lr * self.folder.history.lr_factor)
+        views = batch.on(self.device).normalise(self.config.data.mean, self.config.data.std)
+        report, update = self.learn(views, now)
         self.step += 1
+        self.heartbeat.update(step=self.step, epoch=now.epoch, step_time=time_now())
         if monitor.due(now.step):
             self._report(report, now, monitor)
+        self.skipped.add(now, batch.samples.tolist(), report, update)
 
-    def learn(self, views: Views, now: StepSchedule) -> StepReport:
+    def learn(self, views: Views, now: StepSchedule) -> tuple[StepReport, Update]:
         """One training step with the run's settings; the caller counts it.
 
         A step that fails before its update leaves a state that can be saved.
@@ -273,11 +341,11 @@ class Trainer:
                 *parts, views, now, self.precision, accumulate=config.train.accumulate
             )
             self._updating = True
-            update_(*parts, report.mean_logits, now, self.precision, clip=config.optim.clip)
+            update = update_(*parts, report, now, self.precision, clip=config.optim.clip)
             self._updating = False
             if self.device.type == "cpu":
                 self.heap.after_step()
-            return report
+            return report, update
         except torch.OutOfMemoryError as fault:
             raise UserError(
                 f"{self.device} is out of memory with {config.train.batch_size} images in "
@@ -290,9 +358,6 @@ class Trainer:
         """Log the step and show it; this is the only place that waits for the device."""
         metrics = mean_metrics(report.metrics())
         total = metrics[0].value
-        if not math.isfinite(total):  # in all processes
-            with together():
-                monitor.check_finite(now.step, total)
         self._tell_unreadable()
         speed, waiting = self._pace.measure(self.step, self.loader.waited_seconds)
         images_per_second = speed * self.config.train.batch_size
@@ -303,10 +368,17 @@ class Trainer:
             Metric("speed.images_per_second", images_per_second, "images/s", True, title="speed"),
             Metric("speed.waiting", 100 * waiting, "%", False, title="waiting for data"),
             Metric("data.unreadable", unreadable, "images", False, title="unreadable images"),
+            Metric("health.skipped_steps", self.skipped.count, "steps", False, title="skipped"),
             step=now.step,
             epoch=now.epoch,
         )
         monitor.progress(self.step, total, images_per_second, waiting)
+        self.heartbeat.update(
+            images_per_second=images_per_second,
+            seconds_left=(self.schedules.steps - self.step) / max(speed, 1e-9),
+            skipped_steps=self.skipped.count,
+            loss=total if math.isfinite(total) else None,
+        )
 
     def _tell_unreadable(self) -> None:
         """Add the unreadable images that other processes met, so that all count the same ones."""
@@ -340,20 +412,21 @@ class Trainer:
         return every > 0 and inside == 0 and (epoch % every == 0 or self.finished)
 
     def _evaluate(
-        self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], bool]
+        self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], int]
     ) -> None:
         """Evaluate the teacher; a resumed run repeats an evaluation that a stop interrupted."""
         if evaluate is None:
             return
         if self.step > 0:
-            self.save()
+            self.save_if_well()
             self.checkpoints.finish()
         epoch = self.step // self.schedules.steps_per_epoch
         return_freed_memory()  # that of the steps, which an evaluation cannot use well
+        self.heartbeat.update(state="evaluating")
         try:
-            metrics = evaluate(self.teacher, self.precision.autocast, stopped)
+            metrics = evaluate(self.teacher, self.precision.autocast, lambda: bool(stopped()))
         except StopRequestedError:  # in all processes
-            self._evaluation_cut = self._stop = True
+            self._evaluation_cut = self._is_stopped(stopped)
             monitor.message(f"epoch {epoch}: the evaluation was stopped; a resumed run repeats it")
             return
         if metrics:
@@ -363,4 +436,5 @@ class Trainer:
             said = ", ".join(f"{m.key} {m.value:.4g} {m.unit}".rstrip() for m in first)
             monitor.message(f"epoch {epoch}: {said}")
         return_freed_memory()
+        self.heartbeat.update(state="training")
         self._pace.restart(self.step, self.loader.waited_seconds)

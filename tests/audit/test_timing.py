@@ -16,7 +16,7 @@ from attmask.data.views import Views
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
 from attmask.schedules import StepSchedule
-from attmask.step import StepReport
+from attmask.step import StepReport, Update
 from attmask.train import Trainer
 from tests.runs import environment
 
@@ -55,10 +55,10 @@ def test_what_a_run_would_refuse_is_refused_in_the_same_line(scenes: Path) -> No
 class Watched(Trainer):
     """A trainer that notes which share of the patches each step hides."""
 
-    def learn(self, views: Views, now: StepSchedule) -> StepReport:
-        report = super().learn(views, now)
+    def learn(self, views: Views, now: StepSchedule) -> tuple[StepReport, Update]:
+        report, update = super().learn(views, now)
         self.hidden = [*getattr(self, "hidden", []), report.diagnostics[0].hidden]
-        return report
+        return report, update
 
 
 def test_the_peak_includes_a_step_with_the_largest_masks(scenes: Path, tmp_path: Path) -> None:

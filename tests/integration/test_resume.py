@@ -86,7 +86,7 @@ def test_sigterm_to_the_whole_job_with_its_worker_does_the_same(
     wait_for_steps(process, run, 4)
     os.killpg(process.pid, signal.SIGTERM)  # as a batch system does
     status, said = process.finish()
-    assert (status, "Traceback" in said) == (130, False), said
+    assert (status, "Traceback" in said) == (128 + signal.SIGTERM, False), said
     assert "attmask: stopped and saved at step " in said
     assert 4 <= last_checkpoint(run).step < STEPS
     assert main(command(scenes, run, "train.workers=1")) == 0
@@ -140,7 +140,7 @@ def test_a_stop_in_an_evaluation_comes_soon_and_the_resumed_run_measures_once(
         time.sleep(0.001)
     os.kill(process.pid, signal.SIGTERM)
     status, said = process.finish()
-    assert (status, "Traceback" in said) == (130, False), said
+    assert (status, "Traceback" in said) == (128 + signal.SIGTERM, False), said
     assert last_checkpoint(run).step == 30
     assert [r["epoch"] for r in logged(run) if "knn.top1" in r] == [0], "not the one of epoch 5"
     assert main(command(scenes, run)) == 0

@@ -194,7 +194,7 @@ def _step_with_the_largest_masks(batch: Batch, trainer: Trainer) -> None:
 def _one_step(batch: Batch, trainer: Trainer, step: int) -> None:
     config = trainer.config
     views = batch.on(trainer.device).normalise(config.data.mean, config.data.std)
-    report = trainer.learn(views, trainer.schedules.at(min(step, trainer.schedules.steps - 1)))
+    report, _ = trainer.learn(views, trainer.schedules.at(min(step, trainer.schedules.steps - 1)))
     report.losses[-1].total.item()  # an accelerator is done only when its result is read
 
 

@@ -33,6 +33,16 @@ def add_processes(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_extend(parser: argparse.ArgumentParser) -> None:
+    """Add the option for longer training."""
+    parser.add_argument(
+        "--extend",
+        action="store_true",
+        help="train an existing run longer, with a larger schedule.epochs=N; from the step reached "
+        "on, schedules are those of the longer training",
+    )
+
+
 def launch_processes(parsed: argparse.Namespace) -> int | None:
     """Run this command in several processes if asked to; the exit status, or None if not."""
     if parsed.processes == 1:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from attmask.commands.arguments import Commands, add_overrides
-from attmask.commands.outcome import INTERRUPTED
+from attmask.commands.outcome import stopped_status
 
 
 def add(commands: Commands) -> None:
@@ -39,7 +39,7 @@ def run(parsed: argparse.Namespace) -> int:
     outcome = demo.train()
     if not outcome.finished:
         print(f"attmask: stopped and saved at step {outcome.steps}; run the same command to resume")
-        return INTERRUPTED
+        return stopped_status(outcome)
     report = demo.report()
     print("\nk-NN accuracy on held-out images, per cent")
     before, after = report.before, report.after

@@ -8,18 +8,27 @@ if TYPE_CHECKING:
     from attmask.train import Outcome
 
 INTERRUPTED = 130
+"""The status of a command that Ctrl-C has ended."""
 
 
 def tell(outcome: "Outcome") -> int:
-    """Print how a run ended and return the exit status."""
+    """Print how a run ended and return the exit status.
+
+    A run that was stopped and saved has that of its signal, as a shell counts: 143 for SIGTERM.
+    """
     if not outcome.finished:
         say(
             f"stopped and saved at step {outcome.steps} of {outcome.total_steps}; "
             "run the same command to resume"
         )
-        return INTERRUPTED
+        return stopped_status(outcome)
     say(f"done, {outcome.steps} steps; the backbone and all metrics are in {outcome.run}")
     return 0
+
+
+def stopped_status(outcome: "Outcome") -> int:
+    """The exit status of a run that a signal has stopped."""
+    return 128 + (outcome.stopped_by or INTERRUPTED - 128)
 
 
 def say(line: str) -> None:

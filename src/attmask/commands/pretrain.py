@@ -5,6 +5,7 @@ from pathlib import Path
 
 from attmask.commands.arguments import (
     Commands,
+    add_extend,
     add_overrides,
     add_processes,
     images_argument,
@@ -34,6 +35,7 @@ def add(commands: Commands) -> None:
         type=Path,
         help="output folder (default: runs/DATA-RECIPE, with the overrides in its name)",
     )
+    add_extend(parser)
     add_processes(parser)
     add_overrides(parser)
     parser.set_defaults(run=run)
@@ -47,5 +49,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     recipe = parsed.recipe or default_recipe()
     out = parsed.out or default_out(parsed.data, recipe, parsed.overrides)
-    outcome = pretrain(parsed.data, recipe=recipe, out=out, overrides=parsed.overrides)
+    outcome = pretrain(
+        parsed.data, recipe=recipe, out=out, overrides=parsed.overrides, extend=parsed.extend
+    )
     return tell(outcome)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from attmask.commands.arguments import (
     Commands,
+    add_extend,
     add_overrides,
     add_processes,
     launch_processes,
@@ -18,12 +19,14 @@ def add(commands: Commands) -> None:
         "resume",
         help="resume a run with its own settings and images",
         description="Resume a run from its last checkpoint, with its own settings and images. "
-        "Overrides may change settings that do not affect the result, such as train.workers.",
+        "Overrides may change settings that do not affect the result, such as train.workers, and "
+        "with --extend the number of epochs.",
     )
     parser.add_argument("folder", metavar="RUN", type=Path, help="folder of the run")
     parser.add_argument(
         "--data", metavar="DATA", type=Path, help="new location of the images, if they have moved"
     )
+    add_extend(parser)
     add_processes(parser)
     add_overrides(parser, "train.workers=2; see attmask config NAME")
     parser.set_defaults(run=run)
@@ -35,7 +38,9 @@ def run(parsed: argparse.Namespace) -> int:
         return status
     from attmask.api import resume
 
-    outcome = resume(parsed.folder, data=parsed.data, overrides=parsed.overrides)
+    outcome = resume(
+        parsed.folder, data=parsed.data, overrides=parsed.overrides, extend=parsed.extend
+    )
     if outcome.was_finished:
         say(f"{outcome.run} is already finished, {outcome.steps} steps")
         return 0
