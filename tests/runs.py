@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -47,11 +48,13 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 class Forked:
     """The command in a fork of this process: it has a session of its own, and need not import."""
 
-    def __init__(self, said: Path, *arguments: str | Path) -> None:
+    def __init__(
+        self, said: Path, *arguments: str | Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.said = said
         words = [str(argument) for argument in arguments]
         fork = multiprocessing.get_context("fork")
-        self.process = fork.Process(target=_command, args=(said, words))
+        self.process = fork.Process(target=_command, args=(said, words, environment or {}))
         self.process.start()
         assert self.process.pid is not None
         self.pid = self.process.pid
@@ -67,8 +70,9 @@ class Forked:
         return self.process.exitcode, self.said.read_text()
 
 
-def _command(said: Path, words: list[str]) -> None:
+def _command(said: Path, words: list[str], environment: Mapping[str, str]) -> None:
     os.setsid()
+    os.environ.update(environment)
     with said.open("w") as file:
         sys.stdout = sys.stderr = file
         sys.exit(main(words))
