@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from attmask.host import to_device
+from attmask.host import to_device, to_host
 
 CPU = torch.device("cpu")
 
@@ -22,3 +22,12 @@ def test_a_transposed_array_is_copied_in_its_own_order() -> None:
 
 def test_no_numbers_become_an_empty_tensor() -> None:
     assert to_device(np.zeros((0, 4)), CPU).shape == (0, 4)
+
+
+def test_a_number_on_its_way_to_the_host_is_that_of_the_moment_it_was_sent() -> None:
+    tensor = torch.tensor([1.0, 2.0], requires_grad=True)
+    arriving = to_host(tensor)
+    with torch.no_grad():
+        tensor.zero_()
+    assert arriving().tolist() == [1.0, 2.0]
+    assert not arriving().requires_grad

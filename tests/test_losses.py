@@ -241,3 +241,14 @@ def test_the_papers_objective_is_the_default() -> None:
     config = LossConfig()
     assert (config.patch_weight, config.student_temperature) == (1.0, 0.1)
     assert (config.centring, config.centre_momentum) == ("mean", 0.9)
+
+
+def test_a_centre_does_not_move_in_a_step_that_is_not_finite() -> None:
+    centre = Centre(3, momentum=0.9)
+    centre.update_(torch.tensor([1.0, 2.0, 3.0]), torch.tensor(True))
+    before = centre.value.clone()
+    centre.update_(torch.tensor([1.0, torch.nan, 3.0]), torch.tensor(False))
+    assert torch.equal(centre.value, before)
+    plain = Centre(3, momentum=0.9)
+    plain.update_(torch.tensor([1.0, 2.0, 3.0]))
+    assert torch.equal(plain.value, before)

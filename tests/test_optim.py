@@ -177,3 +177,10 @@ def test_moments_are_made_for_the_parameters_that_a_checkpoint_has() -> None:
     ours, theirs = (each.state[first.weight] for each in (optimizer, stepped))
     for name, tensor in theirs.items():
         assert (ours[name].shape, ours[name].dtype) == (tensor.shape, tensor.dtype)
+
+
+def test_a_parameter_without_a_gradient_has_the_norm_zero() -> None:
+    first, without, last = (nn.Parameter(torch.zeros(2)) for _ in range(3))
+    first.grad, last.grad = torch.tensor([3.0, 4.0]), torch.tensor([0.0, torch.inf])
+    assert gradient_norms([first, without, last]).tolist() == [5.0, 0.0, torch.inf]
+    assert gradient_norms([without]).tolist() == [0.0]

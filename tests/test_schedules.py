@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from attmask.schedules import Cosine, Ramp, ScheduleConfig, Schedules
+from attmask.schedules import Cosine, Ramp, ScheduleConfig, Schedules, changes_at
 from tests.reference import arrays
 
 # The sizes of tests/golden/schedules.npz.
@@ -151,3 +151,13 @@ def test_what_the_log_holds_are_the_knobs_of_the_step() -> None:
         "schedule.cls_temperature": now.cls_temperature,
         "schedule.patch_temperature": now.patch_temperature,
     }
+
+
+def test_a_longer_training_changes_what_depends_on_its_length() -> None:
+    longer = Schedules(CONFIG.model_copy(update={"epochs": 40}), steps_per_epoch=7, batch_size=240)
+    assert changes_at(70, GOLDEN, GOLDEN) == ""
+    changed = changes_at(70, GOLDEN, longer)
+    old, new = GOLDEN.at(70), longer.at(70)
+    assert f"learning rate {old.lr:.4g} -> {new.lr:.4g}" in changed
+    assert "teacher momentum" in changed
+    assert "temperature" not in changed

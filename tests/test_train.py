@@ -1,7 +1,7 @@
 """Six steps of the reference, micro-batches against a batch, and what the loop promises."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 import pytest
@@ -19,10 +19,10 @@ from attmask.masking import Draws, High, Masker
 from attmask.models.backbone import build_backbone
 from attmask.models.network import Student
 from attmask.networks import build_distiller
-from attmask.optim import OptimConfig, build_optimizer
+from attmask.optim import OptimConfig, build_optimizer, optimizer_tensors
 from attmask.recipe import load_recipe
 from attmask.schedules import ScheduleConfig, Schedules, StepSchedule
-from attmask.step import train_step
+from attmask.step import compute_gradients, train_step, update_
 from tests.reference import BACKBONE, HEAD, IMAGE_SIZE, arrays, our_name, tensors, weights
 from tests.runs import SHORT
 
@@ -344,3 +344,35 @@ def test_an_fp16_step_that_overflows_is_left_out_and_the_scale_is_halved() -> No
     train_step(distiller, optimizer, noise(4), schedules.at(2), precision, clip=3.0)
     assert any(not torch.equal(p, before[n]) for n, p in distiller.student.named_parameters())
     assert all(p.isfinite().all() for p in distiller.parameters())
+
+
+@pytest.mark.parametrize("format", ["fp32", "bf16"])
+@pytest.mark.parametrize("where", ["gradient", "loss"])
+def test_a_step_that_is_not_finite_leaves_student_optimizer_and_centres_as_they_are(
+    format: Literal["fp32", "bf16"], where: str
+) -> None:
+    precision = Precision.choose(format, CPU)
+    distiller = build_distiller(TINY)
+    optimizer = build_optimizer(distiller.student, TINY.optim)
+    now = Schedules(TINY.schedule, steps_per_epoch=2, batch_size=8).at(2)
+    train_step(distiller, optimizer, noise(4), now, precision, clip=3.0)
+    before = {n: t.clone() for n, t in distiller.state_dict().items()}
+    moments = {n: t.clone() for n, t in optimizer_tensors(optimizer, distiller.student).items()}
+    report = compute_gradients(distiller, optimizer, noise(4), now, precision)
+    token = distiller.student.backbone.mask_token
+    if where == "gradient":
+        assert token.grad is not None
+        token.grad.fill_(torch.nan)
+    else:
+        report = replace(report, mean_loss=torch.tensor(torch.inf))
+    update = update_(distiller, optimizer, report, now, precision, clip=3.0)
+    assert not update.finite
+    after = distiller.state_dict()
+    moved = {n for n in before if not torch.equal(after[n], before[n])}
+    assert all(name.startswith("teacher.") for name in moved), "it goes on towards the student"
+    assert all(bool(tensor.isfinite().all()) for tensor in after.values())
+    for name, moment in optimizer_tensors(optimizer, distiller.student).items():
+        assert torch.equal(moment, moments[name]), name
+    report = compute_gradients(distiller, optimizer, noise(4), now, precision)
+    assert update_(distiller, optimizer, report, now, precision, clip=3.0).finite
+    assert not torch.equal(token, before["student.backbone.mask_token"])
