@@ -34,6 +34,7 @@ from attmask.evaluation.run import measure_all
 from attmask.evaluation.task import Task
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.models.backbone import Backbone
+from attmask.monitor import check_trackers
 from attmask.planning.devices import find_device
 from attmask.planning.planner import UTILISATION, plan_run
 from attmask.planning.record import RunPlan
@@ -117,6 +118,7 @@ def _different_settings(other: Mapping[str, object], main: Mapping[str, object])
 def _train_together(config: PretrainConfig, data: Path, out: Path, named: str) -> Outcome:
     with together():
         refuse_other_folder(out)  # before images are listed, which may take long
+        check_trackers(config.monitor)
     images = open_together(data, index=out, channels=config.data.channels)
     log.info("%s, images of %s, run in %s", named, data, out)
     for line in images.left_out():
