@@ -1,6 +1,7 @@
 """What trackers have stored, read back from their files."""
 
 import json
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +31,8 @@ def _messages(file: Path) -> Iterator[bytes]:
             at += _BLOCK - at % _BLOCK
             continue
         length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        if at + _HEADER + length > len(content):  # it is being written
+            return
         part = content[at + _HEADER : at + _HEADER + length]
         message = part if kind in _FIRST_OR_WHOLE else message + part
         if kind in _LAST_OR_WHOLE:
@@ -69,6 +72,15 @@ def offline_runs(run: Path) -> list[OfflineRun]:
     """What each process of a run has stored for Weights & Biases, oldest first."""
     files = sorted((run / "wandb").glob("offline-run-*/*.wandb"))
     return [OfflineRun(file) for file in files]
+
+
+def ended_offline_runs(run: Path) -> list[OfflineRun]:
+    """The same in the process that wrote them: wandb ends a file soon after its run."""
+    deadline = time.monotonic() + 30
+    while any(stored.exit_code is None for stored in offline_runs(run)):
+        assert time.monotonic() < deadline, "a file has no end"
+        time.sleep(0.05)
+    return offline_runs(run)
 
 
 class MlflowRuns:

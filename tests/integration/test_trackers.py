@@ -20,6 +20,7 @@ BOTH = ("monitor.wandb=true", "monitor.mlflow=true")
 @pytest.fixture(autouse=True)
 def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("WANDB_SERVICE", raising=False)  # that of this process, if it has one
     for name, value in offline_variables(tmp_path).items():
         monkeypatch.setenv(name, value)
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from attmask.errors import UserError
 from attmask.monitor import MonitorConfig, check_trackers
 from attmask.trackers.tracker import TrackedRun
 from attmask.trackers.wandb import WeightsAndBiases, check_wandb
-from tests.tracked import offline_runs, offline_variables
+from tests.tracked import ended_offline_runs, offline_variables
 
 SETTINGS = {"seed": 3, "train": {"batch_size": 8, "threads": None}}
 
@@ -33,7 +34,7 @@ def test_metrics_and_settings_are_in_the_offline_file(tmp_path: Path) -> None:
     tracker.log({"loss.total": 2.5, "knn.top1@10": 50.0}, step=0, epoch=0)
     tracker.log({"loss.total": math.nan, "occlusion.top1@0.3+x": 1.0}, step=10, epoch=1)
     tracker.close(failed=False)
-    (stored,) = offline_runs(run)
+    (stored,) = ended_offline_runs(run)
     assert stored.rows[0] == {"step": 0, "epoch": 0, "loss.total": 2.5, "knn.top1@10": 50.0}
     assert stored.rows[1]["occlusion.top1@0.3+x"] == 1.0
     assert math.isnan(float(stored.rows[1]["loss.total"]))
@@ -49,6 +50,7 @@ def test_a_resumed_run_goes_on_under_its_id_and_sends_nothing_twice(tmp_path: Pa
     for step in range(4):
         first.log({"loss.total": step / 10}, step, 0)
     first.close(failed=True)
+    time.sleep(1.1)  # wandb names its folder after the second and the id
     sent = frozenset({(2, 0), (3, 0)})
     changed = {**SETTINGS, "train": {"batch_size": 8, "threads": 2}}
     second = WeightsAndBiases(TrackedRun(tmp_path, 2, changed, sent))
@@ -56,7 +58,7 @@ def test_a_resumed_run_goes_on_under_its_id_and_sends_nothing_twice(tmp_path: Pa
     for step in range(2, 6):
         second.log({"loss.total": step / 10}, step, 0)
     second.close(failed=False)
-    before, after = offline_runs(tmp_path)
+    before, after = ended_offline_runs(tmp_path)
     assert before.id == after.id
     assert (before.exit_code, after.exit_code) == (1, 0)
     assert [row["step"] for row in before.rows + after.rows] == [0, 1, 2, 3, 1, 4, 5]
