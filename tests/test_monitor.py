@@ -151,6 +151,16 @@ def test_tensorboard_gets_the_same_numbers_and_forgets_on_resume(tmp_path: Path)
     assert points == [(step, pytest.approx(step / 10)) for step in range(10)]
 
 
+def test_a_tracker_that_fails_costs_one_warning_and_no_metrics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "tensorboard").touch()  # where a folder should be
+    run_steps(tmp_path, 0, 10, MonitorConfig())
+    (warning,) = caplog.messages
+    assert warning.startswith("TensorBoard failed (FileExistsError: ")
+    assert [record["step"] for record in read_metrics(tmp_path)] == list(range(10))
+
+
 def test_a_full_disk_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with Monitor(tmp_path, QUIET, total_steps=1, console=pipe()) as monitor:

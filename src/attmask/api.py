@@ -37,6 +37,7 @@ from attmask.evaluation.task import Task
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.heartbeat import Heartbeat
 from attmask.models.backbone import Backbone
+from attmask.monitor import check_trackers
 from attmask.planning.devices import find_device
 from attmask.planning.planner import UTILISATION, plan_run
 from attmask.planning.record import RunPlan
@@ -126,6 +127,7 @@ def _train(config: PretrainConfig, data: Path, out: Path, named: str, extend: bo
         )
         with together():
             refuse_other_folder(out)
+            check_trackers(config.monitor)
         with hold(out) as heartbeat:
             return _train_together(config, data, out, named, heartbeat, extend=extend)
 

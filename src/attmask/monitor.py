@@ -4,23 +4,26 @@ import json
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from attmask import atomic, distributed
 from attmask.errors import UserError
-from attmask.metric import Metric
+from attmask.metric import Metric, values_by_key
 from attmask.old_log import in_todays_keys
 from attmask.settings import Config, setting
 from attmask.terminal import Bar, Screen, duration, screen
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
+from attmask.trackers.background import CLOSING_SECONDS, Background, close_all
+from attmask.trackers.mlflow import Mlflow, check_mlflow
+from attmask.trackers.tensorboard import TensorBoard
+from attmask.trackers.tracker import KNOWN_RUNS, TrackedRun
+from attmask.trackers.wandb import WeightsAndBiases, abandon_wandb, check_wandb
 
 METRICS = "metrics.jsonl"
 OLD_METRICS = "metrics.old.jsonl"
@@ -71,6 +74,21 @@ class MonitorConfig(Config):
     tensorboard: bool = setting(
         True, "also write the metrics for TensorBoard, to RUN/tensorboard", operational=True
     )
+    wandb: bool = setting(
+        False, "also log to Weights & Biases, as its variables WANDB_* say", operational=True
+    )
+    mlflow: bool = setting(
+        False, "also log to MLflow, to MLFLOW_TRACKING_URI or RUN/mlflow", operational=True
+    )
+
+
+def check_trackers(config: MonitorConfig) -> None:
+    """Raise an error before anything else is done if a tracker lacks its package or a login."""
+    if distributed.is_main():
+        if config.wandb:
+            check_wandb()
+        if config.mlflow:
+            check_mlflow()
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
@@ -133,6 +151,7 @@ class Monitor:
         *,
         total_steps: int,
         start_step: int = 0,
+        settings: Mapping[str, Any] | None = None,
         console: Console | None = None,
     ) -> None:
         self.run = run
@@ -143,24 +162,23 @@ class Monitor:
         self._speaks = distributed.is_main()
         self._bar: Bar | None = None
         self._shown = ExitStack()
-        self._board: SummaryWriter | None = None
+        self._settings = settings or {}
+        self._trackers: list[Background] = []
         self._first: tuple[int, float] | None = None
         self._last_line = -math.inf
 
     def __enter__(self) -> "Monitor":
         if not self._speaks:
             return self
+        check_trackers(self.config)
         with _disk_errors(self.run / METRICS):
             self.run.mkdir(parents=True, exist_ok=True)
-            self._forget_steps_to_come()
+            dropped = self._forget_steps_to_come()
             self._file = (self.run / METRICS).open("a")
-            if self.config.tensorboard:
-                # Imported here because it takes a second, and evaluations need none of it.
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._board = SummaryWriter(
-                    str(self.run / "tensorboard"), purge_step=self.start_step
-                )
+        sent = frozenset((record["step"], record.get("epoch", 0)) for record in dropped)
+        self._trackers = self._new_trackers(
+            TrackedRun(self.run, self.start_step, self._settings, sent)
+        )
         if self._screen.has_bars:
             self._bar = Bar(self.total_steps, self.start_step)
             self._shown.enter_context(self._screen.show(self._bar, stays=True))
@@ -175,31 +193,47 @@ class Monitor:
         if not self._speaks:
             return
         self._shown.close()
+        hurried = kind is not None and issubclass(kind, KeyboardInterrupt)
+        close_all(self._trackers, kind is not None, 1.0 if hurried else CLOSING_SECONDS)
         with _disk_errors(self.run / METRICS):
             self._file.close()
-            if self._board is not None:
-                self._board.close()
 
-    def _forget_steps_to_come(self) -> None:
-        """Drop the records of steps that a resumed run will log again.
+    def _new_trackers(self, run: TrackedRun) -> list[Background]:
+        trackers = []
+        if self.config.tensorboard:
+            import_module("torch.utils.tensorboard")  # not in a thread: workers may be forked
+            trackers.append(Background("TensorBoard", lambda: TensorBoard(run)))
+        if self.config.wandb:
+            wandb = Background("Weights & Biases", lambda: WeightsAndBiases(run), abandon_wandb)
+            trackers.append(wandb)
+        if self.config.mlflow:
+            trackers.append(Background("MLflow", lambda: Mlflow(run)))
+        return trackers
+
+    def _forget_steps_to_come(self) -> list[dict[str, Any]]:
+        """Drop the records of steps that a resumed run will log again, and return them.
 
         A run that starts at step 0 renames an existing log to metrics.old.jsonl.
         """
         path = self.run / METRICS
+        if self.start_step == 0:
+            (self.run / KNOWN_RUNS).unlink(missing_ok=True)
         if not path.exists() or path.stat().st_size == 0:
-            return
+            return []
         if self.start_step == 0:
             path.replace(self.run / OLD_METRICS)
-            return
-        kept = [record for record in read_metrics(self.run) if record["step"] < self.start_step]
+            return []
+        records = read_metrics(self.run)
+        kept = [record for record in records if record["step"] < self.start_step]
         atomic.write(path, "".join(json.dumps(record) + "\n" for record in kept))
+        return [record for record in records if record["step"] >= self.start_step]
 
     def due(self, step: int) -> bool:
         """Whether to log the metrics of this step (reading them waits for the device)."""
         return step % self.config.log_every_steps == 0 or step == self.total_steps - 1
 
     def log(self, *metrics: Metric, step: int, epoch: int) -> None:
-        """Append one record of the metrics by their keys, which are TensorBoard's tags too."""
+        """Append one record of the metrics by their keys, and hand it to the trackers."""
         if not self._speaks:
             return
         record: dict[str, Any] = {"step": step, "epoch": epoch}
@@ -208,10 +242,8 @@ class Monitor:
         with _disk_errors(self.run / METRICS):
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
-            if self._board is not None:
-                self._board.add_scalar("epoch", epoch, step)
-                for metric in metrics:
-                    self._board.add_scalar(metric.key, metric.value, step)
+        for tracker in self._trackers:
+            tracker.log(values_by_key(metrics), step, epoch)
 
     def progress(
         self, step: int, loss: float, images_per_second: float, waiting_share: float

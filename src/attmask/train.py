@@ -257,7 +257,13 @@ class Trainer:
         total, first = self.schedules.steps, self.step
         if not self.finished:
             self.check_room()
-        monitor = Monitor(self.run, self.config.monitor, total_steps=total, start_step=first)
+        monitor = Monitor(
+            self.run,
+            self.config.monitor,
+            total_steps=total,
+            start_step=first,
+            settings=self.config.model_dump(mode="json"),
+        )
         self.heartbeat.update(
             state="training",
             step=first,

@@ -1,0 +1,1 @@
+"""Trackers that show the metrics of a run elsewhere, one a file."""
