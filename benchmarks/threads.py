@@ -17,11 +17,9 @@ import time
 from collections import defaultdict
 
 POLICIES: dict[str, dict[str, str]] = {
-    "spin (OpenMP's default)": {},
+    "OpenMP's default": {"GOMP_SPINCOUNT": ""},  # an empty number is none
     "passive": {"OMP_WAIT_POLICY": "passive"},
-    "spin 1,000 times": {"GOMP_SPINCOUNT": "1000"},
-    "spin 10,000 times": {"GOMP_SPINCOUNT": "10000"},
-    "spin 30,000 times": {"GOMP_SPINCOUNT": "30000"},
+    **{f"spin {n:,} times": {"GOMP_SPINCOUNT": str(n)} for n in (50, 200, 1_000, 3_000, 10_000)},
 }
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
 BUSY = "while True: pass"

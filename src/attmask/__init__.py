@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from attmask.primitives import bound_primitive_cache
+from attmask.threads import bound_spinning
 
 if TYPE_CHECKING:
     from attmask.api import (
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 bound_primitive_cache()  # here, since it must come before PyTorch's first product
+bound_spinning()  # and this before PyTorch is imported
 
 _HOME = dict.fromkeys(
     ("evaluate", "inspect", "load_backbone", "plan", "pretrain", "resume", "status", "transform"),

@@ -1,0 +1,20 @@
+"""How long the threads of OpenMP spin before they sleep, when they wait for each other on a CPU.
+
+By default a waiting thread spins for milliseconds. Beside other work it then holds the core that
+the thread it waits for needs, and a training on two busy cores makes a tenth of its speed. Threads
+that sleep at once lose a quarter of it on a quiet machine (benchmarks/threads.py).
+"""
+
+import os
+
+SPIN_COUNT = 1000
+VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+def bound_spinning() -> None:
+    """Let waiting threads sleep soon, unless the environment says how they wait.
+
+    The OpenMP of PyTorch's wheels for Linux reads the variable once, when PyTorch is imported.
+    """
+    if not any(name in os.environ for name in VARIABLES):
+        os.environ[VARIABLES[1]] = str(SPIN_COUNT)
