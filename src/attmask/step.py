@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 from attmask.data.views import Views
 from attmask.distill import Diagnostics, Distiller, Losses, MeanLogits
 from attmask.hardware import Precision
+from attmask.health import Health, health_metrics
 from attmask.metric import Metric
 from attmask.optim import clip_each_parameter_, set_rates
 from attmask.schedules import StepSchedule
@@ -22,6 +23,8 @@ class StepReport:
     diagnostics: Sequence[Diagnostics]
     mean_logits: MeanLogits
     """Of all micro-batches and processes."""
+    health: Sequence[Health] = ()
+    """Of each micro-batch, where the step was observed."""
 
     def metrics(self) -> tuple[Metric, ...]:
         """Losses, the total first, and diagnostics as means over micro-batches.
@@ -44,6 +47,9 @@ class StepReport:
                 title="entropy of the teacher's targets",
             ),
             Metric("health.prototypes_used", used, "prototypes", None, title="prototypes used"),
+            # The loss of [CLS] is a mean over pairs in which each target occurs equally often.
+            Metric("health.kl", cls - entropy, "nats", None, title="KL from teacher to student"),
+            *(health_metrics(self.health) if self.health else ()),
         )
 
 
@@ -61,9 +67,12 @@ def train_step(
     *,
     accumulate: int = 1,
     clip: float | None = None,
+    observe: bool = False,
 ) -> StepReport:
     """Teacher, mask, student, losses for each micro-batch; then one update of everything."""
-    report = compute_gradients(distiller, optimizer, views, now, precision, accumulate=accumulate)
+    report = compute_gradients(
+        distiller, optimizer, views, now, precision, accumulate=accumulate, observe=observe
+    )
     update_(distiller, optimizer, report.mean_logits, now, precision, clip=clip)
     return report
 
@@ -76,10 +85,14 @@ def compute_gradients(
     precision: Precision,
     *,
     accumulate: int = 1,
+    observe: bool = False,
 ) -> StepReport:
-    """Teacher, mask, student, losses for each micro-batch; no weight and no centre changes."""
+    """Teacher, mask, student, losses for each micro-batch; no weight and no centre changes.
+
+    A step that is observed also reports its health, which costs a little time.
+    """
     optimizer.zero_grad(set_to_none=True)
-    losses, diagnostics, mean_logits = [], [], []
+    losses, diagnostics, mean_logits, health = [], [], [], []
     for number, part in enumerate(views.split(accumulate), start=1):
         with precision.autocast():
             targets = distiller.targets(part, now)
@@ -92,8 +105,10 @@ def compute_gradients(
         losses.append(Losses.sum(terms))
         diagnostics.append(Diagnostics.of(targets))
         mean_logits.append(targets.mean_logits)
+        if observe:
+            health.append(Health.of(targets.summary, part))
     # Shared here, so that an update needs no other process and is never left half done.
-    return StepReport(losses, diagnostics, MeanLogits.of_all(mean_logits))
+    return StepReport(losses, diagnostics, MeanLogits.of_all(mean_logits), health)
 
 
 def update_(

@@ -25,7 +25,7 @@ from attmask.errors import UserError
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.heap import Heap, return_freed_memory
 from attmask.interrupt import StopRequestedError, stop_signals
-from attmask.metric import Metric
+from attmask.metric import Metric, values_by_key
 from attmask.models.backbone import Backbone
 from attmask.monitor import Monitor, Pace, read_metrics
 from attmask.networks import build_distiller
@@ -34,6 +34,7 @@ from attmask.run import RunFolder
 from attmask.schedules import Schedules, StepSchedule
 from attmask.state import TrainingState
 from attmask.step import StepReport, compute_gradients, update_
+from attmask.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -142,6 +143,7 @@ class Trainer:
         self.heap = Heap()
         self._evaluation_cut = False
         self._pace = Pace()
+        self.watch = Watch(config)
         self.step = self.checkpoints.restore()
         self._say_what_runs()
 
@@ -257,12 +259,13 @@ class Trainer:
 
     def _one_step(self, views: Views, monitor: Monitor) -> None:
         now = self.schedules.at(self.step)
-        report = self.learn(views, now)
+        due = monitor.due(now.step)
+        report = self.learn(views, now, observe=due and self.config.monitor.watch)
         self.step += 1
-        if monitor.due(now.step):
+        if due:
             self._report(report, now, monitor)
 
-    def learn(self, views: Views, now: StepSchedule) -> StepReport:
+    def learn(self, views: Views, now: StepSchedule, *, observe: bool = False) -> StepReport:
         """One training step with the run's settings; the caller counts it.
 
         A step that fails before its update leaves a state that can be saved.
@@ -270,7 +273,12 @@ class Trainer:
         config, parts = self.config, (self.distiller, self.optimizer)
         try:
             report = compute_gradients(
-                *parts, views, now, self.precision, accumulate=config.train.accumulate
+                *parts,
+                views,
+                now,
+                self.precision,
+                accumulate=config.train.accumulate,
+                observe=observe,
             )
             self._updating = True
             update_(*parts, report.mean_logits, now, self.precision, clip=config.optim.clip)
@@ -306,7 +314,15 @@ class Trainer:
             step=now.step,
             epoch=now.epoch,
         )
+        if self.config.monitor.watch:
+            self._warn(metrics, now)
         monitor.progress(self.step, total, images_per_second, waiting)
+
+    def _warn(self, metrics: tuple[Metric, ...], now: StepSchedule) -> None:
+        """Warn of what the watch has found; all processes find the same, the main one speaks."""
+        for finding in self.watch.see(now.step, now.epoch, values_by_key(metrics)):
+            if distributed.is_main():
+                log.warning("step %d: %s", now.step, finding.text)
 
     def _tell_unreadable(self) -> None:
         """Add the unreadable images that other processes met, so that all count the same ones."""
