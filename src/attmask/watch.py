@@ -51,7 +51,7 @@ Values: TypeAlias = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a training, since which record it was told, and what to change."""
+    """What is wrong with a training, at which step it was told, and what to change."""
 
     kind: Kind
     step: int
@@ -100,12 +100,14 @@ class Watch:
         self._rules = rules(config)
         self._warmup_epochs = config.schedule.lr_warmup_epochs
         self._windows = {rule.kind: _Window() for rule in self._rules}
-        self._now: dict[Kind, Finding] = {}
+        self._told: dict[Kind, Finding] = {}
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What is wrong now, causes first."""
-        return tuple(self._now.values())
+        last = self._last()
+        shown = (rule.kind for rule in self._rules if last.isdisjoint(rule.hidden_by))
+        return tuple(self._told[kind] for kind in shown if kind in self._told)
 
     def see(self, step: int, epoch: int, values: Values) -> tuple[Finding, ...]:
         """Take the metrics of a record by their keys; return what was not wrong before."""
@@ -115,14 +117,19 @@ class Watch:
             early = rule.after_warmup and epoch < self._warmup_epochs
             if not early and all(_is_number(values.get(key)) for key in rule.reads):
                 self._windows[rule.kind].add(step, rule.holds(values))
-        last = {kind for kind, window in self._windows.items() if window.lasts}
-        before = self._now
-        self._now = {
-            rule.kind: before.get(rule.kind) or Finding(rule.kind, step, rule.tell(values))
+        last = self._last()
+        self._told = {kind: found for kind, found in self._told.items() if kind in last}
+        new = tuple(
+            Finding(rule.kind, step, rule.tell(values))
             for rule in self._rules
-            if rule.kind in last and last.isdisjoint(rule.hidden_by)
-        }
-        return tuple(found for kind, found in self._now.items() if kind not in before)
+            if rule.kind in last - self._told.keys() and last.isdisjoint(rule.hidden_by)
+        )
+        self._told |= {found.kind: found for found in new}
+        return new
+
+    def _last(self) -> set[Kind]:
+        """The kinds whose rules hold lastingly."""
+        return {kind for kind, window in self._windows.items() if window.lasts}
 
 
 def _is_number(value: float | None) -> bool:
