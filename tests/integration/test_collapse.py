@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from timm.layers import Attention
 
 from attmask.config import PretrainConfig, override
 from attmask.data.sources import open_images
@@ -144,6 +145,7 @@ def plant_outliers_(backbone: Backbone, places: list[int]) -> None:
     """Make patches at some places large in the first number, and `[CLS]` attend to that."""
     vit, block = backbone.vit, backbone.blocks[backbone.layer]
     assert vit.pos_embed is not None
+    assert isinstance(block.attn, Attention)
     qkv, width = block.attn.qkv, backbone.width
     with torch.no_grad():
         vit.pos_embed[:, [1 + place for place in places], 0] += 100
