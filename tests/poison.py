@@ -17,10 +17,12 @@ def poisoned(when: Callable[[StepSchedule], bool]) -> Iterator[None]:
     """Show the network pixels that are no numbers in steps that `when` chooses."""
     learn = Trainer.learn
 
-    def poisoned_learn(self: Trainer, views: Views, now: StepSchedule) -> tuple[StepReport, Update]:
+    def poisoned_learn(
+        self: Trainer, views: Views, now: StepSchedule, *, observe: bool = False
+    ) -> tuple[StepReport, Update]:
         if when(now):
             views = replace(views, globals=views.globals * torch.nan)
-        return learn(self, views, now)
+        return learn(self, views, now, observe=observe)
 
     Trainer.learn = poisoned_learn  # type: ignore[method-assign]
     try:

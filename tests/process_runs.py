@@ -24,11 +24,11 @@ def train(images: Path, run: Path, *overrides: str, stop_after: int | None = Non
     trainer = Trainer(config, open_images(images).train, run)
     learn = trainer.learn
 
-    def stop_then_learn(*arguments: object) -> object:
+    def stop_then_learn(*arguments: object, **settings: object) -> object:
         last = distributed.rank() == distributed.world_size() - 1
         if last and stop_after is not None and trainer.step == stop_after:
             os.kill(os.getpid(), signal.SIGTERM)
-        return learn(*arguments)  # type: ignore[arg-type]
+        return learn(*arguments, **settings)  # type: ignore[arg-type]
 
     trainer.learn = stop_then_learn  # type: ignore[assignment, method-assign]
     outcome = trainer.train()

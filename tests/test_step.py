@@ -26,5 +26,6 @@ def test_the_metrics_of_a_step_are_means_over_its_micro_batches() -> None:
         ("health.hidden", 37.5, "%"),
         ("health.teacher_entropy", 1.5, "nats"),
         ("health.prototypes_used", 15.0, "prototypes"),
+        ("health.kl", 2.0, "nats"),
     ]
-    assert [metric.higher_is_better for metric in metrics] == [False] * 3 + [None] * 3
+    assert [metric.higher_is_better for metric in metrics] == [False] * 3 + [None] * 4

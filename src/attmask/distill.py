@@ -23,7 +23,7 @@ from attmask.losses import (
 )
 from attmask.mask import Mask
 from attmask.masking import Masker
-from attmask.models.backbone import drop_path_rates
+from attmask.models.backbone import Summary, drop_path_rates
 from attmask.models.blocks import drop_path
 from attmask.models.network import Output, Student, Teacher
 from attmask.schedules import StepSchedule
@@ -73,6 +73,8 @@ class Targets:
     patches: Float[Tensor, "M K"]
     mask: Mask
     mean_logits: MeanLogits
+    summary: Summary
+    """What the teacher saw in each global crop."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,7 @@ class Distiller(nn.Module):
             patches=patches,
             mask=seen.mask,
             mean_logits=MeanLogits(seen.cls.mean(0) if by_mean else None, seen.patch_mean),
+            summary=seen.summary,
         )
 
     def loss_parts(

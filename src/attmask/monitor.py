@@ -36,6 +36,11 @@ class MonitorConfig(Config):
     log_every_steps: int = setting(
         10, "training steps between two records of metrics", operational=True, ge=1
     )
+    watch: bool = setting(
+        True,
+        "measure the health of the training in every record, and warn of a collapse",
+        operational=True,
+    )
     line_every_seconds: float = setting(
         30.0,
         "seconds between two lines of progress when there is no terminal",

@@ -13,6 +13,7 @@ from attmask import distributed
 from attmask.data.views import Views
 from attmask.distill import Diagnostics, Distiller, Losses, MeanLogits
 from attmask.hardware import Precision
+from attmask.health import Health, health_metrics
 from attmask.metric import Metric
 from attmask.optim import clip_each_parameter_, gradient_norms, set_rates
 from attmask.schedules import StepSchedule
@@ -28,6 +29,8 @@ class StepReport:
     """Of all micro-batches and processes."""
     mean_loss: Float[Tensor, ""]
     """Of all micro-batches and processes."""
+    health: Sequence[Health] = ()
+    """Of each micro-batch, where the step was observed."""
 
     def metrics(self) -> tuple[Metric, ...]:
         """Losses, the total first, and diagnostics as means over micro-batches.
@@ -50,6 +53,9 @@ class StepReport:
                 title="entropy of the teacher's targets",
             ),
             Metric("health.prototypes_used", used, "prototypes", None, title="prototypes used"),
+            # The loss of [CLS] is a mean over pairs in which each target occurs equally often.
+            Metric("health.kl", cls - entropy, "nats", None, title="KL from teacher to student"),
+            *(health_metrics(self.health) if self.health else ()),
         )
 
 
@@ -77,9 +83,12 @@ def train_step(
     *,
     accumulate: int = 1,
     clip: float | None = None,
+    observe: bool = False,
 ) -> StepReport:
     """Teacher, mask, student, losses for each micro-batch; then one update of everything."""
-    report = compute_gradients(distiller, optimizer, views, now, precision, accumulate=accumulate)
+    report = compute_gradients(
+        distiller, optimizer, views, now, precision, accumulate=accumulate, observe=observe
+    )
     update_(distiller, optimizer, report, now, precision, clip=clip)
     return report
 
@@ -92,10 +101,14 @@ def compute_gradients(
     precision: Precision,
     *,
     accumulate: int = 1,
+    observe: bool = False,
 ) -> StepReport:
-    """Teacher, mask, student, losses for each micro-batch; no weight and no centre changes."""
+    """Teacher, mask, student, losses for each micro-batch; no weight and no centre changes.
+
+    A step that is observed also reports its health, which costs a little time.
+    """
     optimizer.zero_grad(set_to_none=True)
-    losses, diagnostics, mean_logits = [], [], []
+    losses, diagnostics, mean_logits, health = [], [], [], []
     for number, part in enumerate(views.split(accumulate), start=1):
         with precision.autocast():
             targets = distiller.targets(part, now)
@@ -108,9 +121,11 @@ def compute_gradients(
         losses.append(Losses.sum(terms))
         diagnostics.append(Diagnostics.of(targets))
         mean_logits.append(targets.mean_logits)
+        if observe:
+            health.append(Health.of(targets.summary, part))
     # Shared here, so that an update needs no other process and is never left half done.
     mean_loss = distributed.average_(torch.stack([loss.total for loss in losses]).mean())
-    return StepReport(losses, diagnostics, MeanLogits.of_all(mean_logits), mean_loss)
+    return StepReport(losses, diagnostics, MeanLogits.of_all(mean_logits), mean_loss, health)
 
 
 def update_(

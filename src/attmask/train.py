@@ -29,7 +29,7 @@ from attmask.heap import Heap, return_freed_memory
 from attmask.heartbeat import Heartbeat
 from attmask.history import now as time_now
 from attmask.interrupt import StopRequestedError, stop_signals
-from attmask.metric import Metric
+from attmask.metric import Metric, values_by_key
 from attmask.models.backbone import Backbone
 from attmask.monitor import Monitor, Pace, read_metrics
 from attmask.networks import build_distiller
@@ -38,6 +38,7 @@ from attmask.run import RunFolder
 from attmask.schedules import Schedules, StepSchedule, changes_at
 from attmask.state import TrainingState
 from attmask.step import StepReport, Update, compute_gradients, update_
+from attmask.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -165,6 +166,7 @@ class Trainer:
         self.heap = Heap()
         self._evaluation_cut = False
         self._pace = Pace()
+        self.watch = Watch(config)
         self.step = self.checkpoints.restore()
         self.skipped.count = self.checkpoints.skipped_steps
         self._say_what_runs()
@@ -329,14 +331,17 @@ class Trainer:
         now = self.schedules.at(self.step)
         now = replace(now, lr=now.lr * self.folder.history.lr_factor)
         views = batch.on(self.device).normalise(self.config.data.mean, self.config.data.std)
-        report, update = self.learn(views, now)
+        due = monitor.due(now.step)
+        report, update = self.learn(views, now, observe=due and self.config.monitor.watch)
         self.step += 1
         self.heartbeat.update(step=self.step, epoch=now.epoch, step_time=time_now())
-        if monitor.due(now.step):
+        if due:
             self._report(report, now, monitor)
         self.skipped.add(now, batch.samples.tolist(), report, update)
 
-    def learn(self, views: Views, now: StepSchedule) -> tuple[StepReport, Update]:
+    def learn(
+        self, views: Views, now: StepSchedule, *, observe: bool = False
+    ) -> tuple[StepReport, Update]:
         """One training step with the run's settings; the caller counts it.
 
         A step that fails before its update leaves a state that can be saved.
@@ -344,7 +349,12 @@ class Trainer:
         config, parts = self.config, (self.distiller, self.optimizer)
         try:
             report = compute_gradients(
-                *parts, views, now, self.precision, accumulate=config.train.accumulate
+                *parts,
+                views,
+                now,
+                self.precision,
+                accumulate=config.train.accumulate,
+                observe=observe,
             )
             self._updating = True
             update = update_(*parts, report, now, self.precision, clip=config.optim.clip)
@@ -378,13 +388,22 @@ class Trainer:
             step=now.step,
             epoch=now.epoch,
         )
+        if self.config.monitor.watch:
+            self._warn(metrics, now)
         monitor.progress(self.step, total, images_per_second, waiting)
         self.heartbeat.update(
             images_per_second=images_per_second,
             seconds_left=(self.schedules.steps - self.step) / max(speed, 1e-9),
             skipped_steps=self.skipped.count,
             loss=total if math.isfinite(total) else None,
+            findings=[finding.text for finding in self.watch.findings],
         )
+
+    def _warn(self, metrics: tuple[Metric, ...], now: StepSchedule) -> None:
+        """Warn of what the watch has found; all processes find the same, the main one speaks."""
+        for finding in self.watch.see(now.step, now.epoch, values_by_key(metrics)):
+            if distributed.is_main():
+                log.warning("step %d: %s", now.step, finding.text)
 
     def _tell_unreadable(self) -> None:
         """Add the unreadable images that other processes met, so that all count the same ones."""

@@ -55,8 +55,10 @@ def test_what_a_run_would_refuse_is_refused_in_the_same_line(scenes: Path) -> No
 class Watched(Trainer):
     """A trainer that notes which share of the patches each step hides."""
 
-    def learn(self, views: Views, now: StepSchedule) -> tuple[StepReport, Update]:
-        report, update = super().learn(views, now)
+    def learn(
+        self, views: Views, now: StepSchedule, *, observe: bool = False
+    ) -> tuple[StepReport, Update]:
+        report, update = super().learn(views, now, observe=observe)
         self.hidden = [*getattr(self, "hidden", []), report.diagnostics[0].hidden]
         return report, update
 

@@ -124,7 +124,13 @@ def test_a_step_on_a_gpu_never_waits_for_it_nor_mixes_devices(
         with NoWaiting():
             for _ in range(2):  # the second with moments
                 report = train_step(
-                    distiller, optimizer, empty_views(cuda), now, precision, clip=3.0
+                    distiller,
+                    optimizer,
+                    empty_views(cuda),
+                    now,
+                    precision,
+                    clip=3.0,
+                    observe=True,
                 )
     assert report.losses[0].total.device.type == "cuda"
 
@@ -146,6 +152,8 @@ def test_a_step_with_its_backward_pass_reads_no_value(
         optimizer = build_optimizer(distiller.student, config.optim)
         precision = Precision.choose("fp32", cpu)
         for _ in range(2):
-            report = train_step(distiller, optimizer, empty_views(cpu), now, precision, clip=3.0)
+            report = train_step(
+                distiller, optimizer, empty_views(cpu), now, precision, clip=3.0, observe=True
+            )
         with pytest.raises(DataDependentOutputException):
             report.losses[0].total.item()

@@ -69,13 +69,16 @@ class Tokens(NamedTuple):
     cls: Float[Tensor, "B D"]
     patches: Float[Tensor, "B N D"]
     attention: Float[Tensor, "B N"]
+    norms: Float[Tensor, "B N"]
+    """Of each patch at the input of that block."""
 
 
 class Summary(NamedTuple):
-    """`[CLS]` of each image and its attention."""
+    """`[CLS]` of each image, its attention, and the norms of the patches it attends to."""
 
     cls: Float[Tensor, "B D"]
     attention: Float[Tensor, "B N"]
+    norms: Float[Tensor, "B N"]
 
 
 class Selected(NamedTuple):
@@ -165,15 +168,23 @@ class Backbone(nn.Module):
         """All tokens of images, whose patches may be masked."""
         x, watched = self._trunk(images, mask)
         x = self.vit.norm(self.blocks[-1](x))
-        attention = self._attention(watched).mean(dim=1)
-        return Tokens(cls=x[:, 0], patches=x[:, self.prefix :], attention=attention)
+        return Tokens(
+            cls=x[:, 0],
+            patches=x[:, self.prefix :],
+            attention=self._attention(watched).mean(dim=1),
+            norms=self._norms(watched),
+        )
 
     def summary(self, images: Float[Tensor, "B C height width"]) -> Summary:
         """`[CLS]` and its attention alone, for objectives that read no patches."""
         x, watched = self._trunk(images, None)
         only_cls = ChosenTokens.only_cls(len(images), x.device)
         cls = self.vit.norm(self.blocks[-1](x, chosen=only_cls))
-        return Summary(cls=cls, attention=self._attention(watched).mean(dim=1))
+        return Summary(
+            cls=cls,
+            attention=self._attention(watched).mean(dim=1),
+            norms=self._norms(watched),
+        )
 
     def select(
         self,
@@ -259,6 +270,10 @@ class Backbone(nn.Module):
 
     def _attention(self, watched: Float[Tensor, "B T D"]) -> Float[Tensor, "B H N"]:
         return self.blocks[self.layer].cls_attention(watched, self.prefix)
+
+    def _norms(self, watched: Float[Tensor, "B T D"]) -> Float[Tensor, "B N"]:
+        norms: Tensor = torch.linalg.vector_norm(watched[:, self.prefix :], dim=-1)
+        return norms
 
     def _embed(
         self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B N"] | None

@@ -10,7 +10,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from attmask.mask import Mask
-from attmask.models.backbone import Backbone
+from attmask.models.backbone import Backbone, Summary
 from attmask.models.heads import Head, HeadConfig
 
 ChooseMask: TypeAlias = Callable[[Float[Tensor, "B N"]], Mask]
@@ -26,6 +26,8 @@ class Output(NamedTuple):
     """The mask of hidden patches; None if nothing is hidden."""
     patch_mean: Float[Tensor, "K"] | None = None
     """The mean logits of all patches, hidden or not, if requested."""
+    summary: Summary | None = None
+    """What the teacher saw in each image."""
 
 
 class Network(nn.Module):
@@ -106,7 +108,7 @@ class Teacher(Network):
         if not read_patches:
             summary = self.backbone.summary(images)
             logits = self.head.exact_logits(self.head.embed(summary.cls))
-            return Output(logits, logits[:0], choose(summary.attention))
+            return Output(logits, logits[:0], choose(summary.attention), summary=summary)
         tokens, head = self.backbone(images), self.patch_head
         mask = choose(tokens.attention)
         image, patch, _ = mask.places
@@ -116,4 +118,6 @@ class Teacher(Network):
         else:
             mean, points = None, head.embed(tokens.patches[image, patch])
         cls = self.head.exact_logits(self.head.embed(tokens.cls))
-        return Output(cls, head.exact_logits(points), mask, mean)
+        # A copy, because a view of one token would hold the memory of all of them.
+        summary = Summary(tokens.cls.clone(), tokens.attention, tokens.norms)
+        return Output(cls, head.exact_logits(points), mask, mean, summary)
