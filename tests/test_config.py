@@ -103,10 +103,13 @@ def test_a_value_however_odd_is_taken_or_refused_in_one_line(text: str) -> None:
 
 
 def test_image_sizes_must_be_multiples_of_the_patch_size() -> None:
-    wanted = "image size 100 is not a multiple of patch size 16; use 96 or 112"
+    wanted = (
+        "image size 100 is not a multiple of patch size 16; use 96 or 112, or another backbone.name"
+    )
     assert complaint("views.global_size=100") == f"views.global_size: {wanted}"
     assert complaint("views.local_size=100") == f"views.local_size: {wanted}"
-    assert complaint("views.local_size=10").endswith("patch size 16; use 16")
+    assert "patch size 16; use 16, or another" in complaint("views.local_size=10")
+    assert complaint("views.local_size=98", "backbone.patch_size=7").endswith("backbone.patch_size")
     override(DEFAULT, ["views.local_size=100", "views.local_crops=0"])  # never cut
 
 

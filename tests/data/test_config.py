@@ -52,7 +52,7 @@ def test_other_numbers_of_channels_have_one_mean_and_std_for_all(channels: int) 
 
 
 def test_less_images_are_chosen_in_one_way() -> None:
-    with pytest.raises(ValidationError, match=r"per_class=5 and percent=10\.0 are both set"):
+    with pytest.raises(ValidationError, match=r"per_class=5 and data.percent=10\.0 are both set"):
         DataConfig(per_class=5, percent=10.0)
     with pytest.raises(ValidationError):
         DataConfig(percent=0)

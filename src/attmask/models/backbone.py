@@ -33,14 +33,14 @@ class BackboneConfig(Config):
         None, "side of a patch in pixels (null: the one in the network's name)", paper="16", ge=1
     )
     width: int | None = setting(
-        None, "embedding width (null: the network's own)", paper="384", ge=1
+        None, "embedding width (null: the network's own)", paper="384", ge=1, le=2**15
     )
     depth: int | None = setting(
-        None, "number of blocks (null: the network's own)", paper="12", ge=1
+        None, "number of blocks (null: the network's own)", paper="12", ge=1, le=1000
     )
     heads: int | None = setting(None, "attention heads (null: the network's own)", paper="6", ge=1)
     registers: int | None = setting(
-        None, "register tokens beside [CLS] (null: the network's own)", paper="0", ge=0
+        None, "register tokens beside [CLS] (null: the network's own)", paper="0", ge=0, le=1000
     )
     drop_path: float = setting(
         0.1, "drop path of the student's last block, rising over depth", paper="0.1", ge=0, lt=1
