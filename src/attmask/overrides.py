@@ -69,7 +69,7 @@ def checked(model: type[_Checked], values: object, origin: str) -> _Checked:
     try:
         return model.model_validate(values)
     except ValidationError as fault:
-        problems: dict[str, list[str]] = {}
+        problems: dict[tuple[str, str], list[str]] = {}
         for error in fault.errors(include_url=False):
             key = shortened(_key(model, error["loc"]))
             shown = "=".join(filter(None, [key, shortened(text_of(error["input"]))]))
@@ -86,8 +86,12 @@ def checked(model: type[_Checked], values: object, origin: str) -> _Checked:
                 reason = re.sub(r"a valid dictionary.*", "a group of settings", reason)
                 if str(error["input"]) == "none":
                     reason += " (nothing is written null)"
-            problems.setdefault(shown, []).append(reason)
-        lines = [": ".join(filter(None, [k, " or ".join(v)])) for k, v in problems.items()]
+            # A value that no type of a union takes has several reasons.
+            problems.setdefault((shown, "" if shown else reason), []).append(reason)
+        lines = [
+            ": ".join(filter(None, [key, " or ".join(reasons)]))
+            for (key, _), reasons in problems.items()
+        ]
         if len(lines) > _MOST_PROBLEMS:
             more = len(lines) - _MOST_PROBLEMS
             lines = [*lines[:_MOST_PROBLEMS], f"and {counted(more, 'more problem')}"]

@@ -62,3 +62,10 @@ def test_less_images_are_chosen_in_one_way() -> None:
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         DataConfig.model_validate(wrong)
+
+
+def test_a_mean_below_zero_and_too_many_channels_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"data\.mean .* is below 0, but pixel values are in"):
+        DataConfig(mean=(-0.1,))
+    with pytest.raises(ValidationError, match=r"5000 channels are impossible; .* up to 4096"):
+        DataConfig(channels=5000)
