@@ -270,6 +270,7 @@ def test_an_unknown_recipe_is_answered_with_the_nearest_names() -> None:
         ("backbone.depth=1000000000", "should be less than or equal to 1000"),
         ("backbone.width=1000000000", "should be less than or equal to 32768"),
         ("head.prototypes=10000000000", "should be less than or equal to 16777216"),
+        ("backbone.name=" + "x" * 101, "should have at most 100 characters"),
         ("head.layers=1000000000", "should be less than or equal to 100"),
         ("schedule.lr=1e300", "1e+300 is beyond single precision; use 0, or 1e-30 to 1e+30"),
     ],

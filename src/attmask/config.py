@@ -31,6 +31,7 @@ from attmask.overrides import (
     parse_yaml,
     with_values,
 )
+from attmask.reading import MOST_BYTES, read_regular
 from attmask.schedules import ScheduleConfig
 from attmask.settings import Config, setting
 
@@ -64,6 +65,7 @@ class TrainConfig(Config):
         "auto",
         "cpu, cuda, cuda:1, mps, ... (auto: an accelerator if available)",
         operational=True,
+        max_length=100,
     )
     workers: int | None = setting(
         None,
@@ -186,7 +188,13 @@ def _other_problems(config: PretrainConfig) -> Iterator[str]:
 
 def from_yaml(path: Path) -> PretrainConfig:
     """Read a config that `to_yaml` wrote."""
-    return checked(PretrainConfig, parse_yaml(path.read_text(), str(path)), f"{path}: ")
+    try:
+        content = read_regular(path, MOST_BYTES)
+    except OSError as fault:
+        raise UserError(
+            f"cannot read the settings {path}: {fault.strerror or fault}; restore the file"
+        ) from fault
+    return checked(PretrainConfig, parse_yaml(content, str(path)), f"{path}: ")
 
 
 def to_yaml(config: PretrainConfig) -> str:

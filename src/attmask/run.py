@@ -24,6 +24,7 @@ from attmask.data.source import Source
 from attmask.data.stores.index import is_index
 from attmask.errors import UserError
 from attmask.overrides import checked, extra_of, fields_of, text_of
+from attmask.reading import MOST_BYTES, read_regular
 
 if TYPE_CHECKING:
     from attmask.sharded import Shards
@@ -127,12 +128,12 @@ class RunFolder:
                 f"{self.path} holds a run with other settings ({'; '.join(changed)}); "
                 "choose another --out, or use the same settings to resume"
             )
-        if found.info["images"] != self.images:
+        if (images := found.info.get("images")) != self.images:
             raise UserError(
-                f"{self.path} holds a run on {found.info['images']} images, these are "
+                f"{self.path} holds a run on {str(images)[:20]} images, these are "
                 f"{self.images}; choose another --out, or use the same images to resume"
             )
-        if found.info["fingerprint"] != self.fingerprint:
+        if found.info.get("fingerprint") != self.fingerprint:
             raise UserError(
                 f"{self.path} holds a run on {self.images} images of other names or classes; "
                 "choose another --out, or use the same images to resume"
@@ -205,8 +206,8 @@ def _config_of(run: Path, found: Checkpoint) -> PretrainConfig:
 def origin_of(run: Path) -> Path:
     """The path of the images that the run was started with."""
     try:
-        data = Path(json.loads((run / ORIGIN).read_text())["data"])
-    except (OSError, ValueError, KeyError, TypeError) as fault:
+        data = Path(json.loads(read_regular(run / ORIGIN, MOST_BYTES))["data"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as fault:
         raise UserError(
             f"{run / ORIGIN}, which says where the images of the run are, cannot be read; "
             f"use attmask resume {run} --data DATA"

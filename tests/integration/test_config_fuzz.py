@@ -97,7 +97,7 @@ def test_any_value_is_taken_or_refused_in_one_line_that_names_the_key(given_: li
 
 
 @pytest.mark.slow
-@settings(thorough, max_examples=5000)
+@settings(thorough, max_examples=1000)
 @given(assignments(sorted(FIELDS), hostile_values))
 def test_any_of_many_values_is_taken_or_refused_in_one_line(given_: list[str]) -> None:
     applied(TINY, given_)

@@ -28,7 +28,9 @@ _ADVICE = "use one of timm's vit_* or deit_* networks, e.g. vit_small_patch16_22
 class BackboneConfig(Config):
     """The vision transformer."""
 
-    name: str = setting("vit_small_patch16_224", "timm's name of the network", paper="ViT-S/16")
+    name: str = setting(
+        "vit_small_patch16_224", "timm's name of the network", paper="ViT-S/16", max_length=100
+    )
     patch_size: int | None = setting(
         None, "side of a patch in pixels (null: the one in the network's name)", paper="16", ge=1
     )
