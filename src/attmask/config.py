@@ -194,7 +194,11 @@ def from_yaml(path: Path) -> PretrainConfig:
         raise UserError(
             f"cannot read the settings {path}: {fault.strerror or fault}; restore the file"
         ) from fault
-    return checked(PretrainConfig, parse_yaml(content, str(path)), f"{path}: ")
+    values = parse_yaml(content, str(path))
+    lacking = [name for name in PretrainConfig.model_fields if name not in (values or {})]
+    if isinstance(values, dict | None) and lacking:  # a default in its place may be another value
+        raise UserError(f"{path} is incomplete: it has no {lacking[0]}; restore the file")
+    return checked(PretrainConfig, values, f"{path}: ")
 
 
 def to_yaml(config: PretrainConfig) -> str:

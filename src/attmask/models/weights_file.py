@@ -3,6 +3,7 @@
 import argparse
 import math
 import pickle
+import warnings
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -63,7 +64,11 @@ def _pickled(path: Path) -> StoredWeights:
     try:
         _refuse_archives_of_others(path)
         # Checkpoints of DINO and its descendants hold their command line, which is harmless.
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with (
+            torch.serialization.safe_globals([argparse.Namespace]),
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")  # of what is refused or checked below
             content = torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
@@ -159,6 +164,7 @@ def refuse_unusable(origin: object, tensors: Mapping[str, Tensor]) -> None:
         is_plain = tensor.layout == torch.strided and tensor.device.type == "cpu"
         if not is_plain or tensor.is_nested or tensor.dtype not in _DTYPES:
             kind = str(tensor.dtype if is_plain else tensor.layout).removeprefix("torch.")
+            kind += "" if tensor.device.type == "cpu" else f" on {tensor.device.type}"
             raise UserError(
                 f"{origin} holds {name_of(name)} as {kind}; wanted dense weights in fp32, fp16 or "
                 "bf16: convert it"
