@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-Make = Callable[[Path], None]
+Make = Callable[[Path], object]
 """Writes a file to a path."""
 
 
@@ -88,7 +88,13 @@ def safetensors_file(header: object, data: bytes = b"", length: int | None = Non
     """A safetensors file whose header says anything."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     length = len(text) if length is None else length
-    return lambda path: path.write_bytes(struct.pack("<Q", length) + text + data) and None
+    return lambda path: path.write_bytes(struct.pack("<Q", length) + text + data)
+
+
+def of_dtype(dtype: torch.dtype) -> Make:
+    """A network with one tensor in another number format."""
+    content = weights(norm__weight=torch.ones(64).to(dtype))
+    return lambda path: (save_file if path.suffix == ".safetensors" else torch.save)(content, path)
 
 
 def one_tensor(shape: list[int], end: int, dtype: str = "F32") -> dict[str, Any]:

@@ -267,7 +267,7 @@ def test_an_unknown_recipe_is_answered_with_the_nearest_names() -> None:
         ("train.threads=100000", "should be less than or equal to 1024"),
         ("views.global_size=16000000", "should be less than or equal to 8192"),
         ("views.local_crops=1000000", "should be less than or equal to 1000"),
-        ("backbone.depth=1000000000", "should be less than or equal to 1000"),
+        ("backbone.depth=1000000000", "should be less than or equal to 200"),
         ("backbone.width=1000000000", "should be less than or equal to 32768"),
         ("head.prototypes=10000000000", "should be less than or equal to 16777216"),
         ("backbone.name=" + "x" * 101, "should have at most 100 characters"),

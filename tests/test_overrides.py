@@ -82,7 +82,7 @@ def test_what_is_wrong_is_said_in_one_line_for_all_settings() -> None:
         ("2020-13-01", "month must be in 1..12"),
         ("!!python/object/apply:os.abort []", "could not determine a constructor"),
         ("[" * 5000, "nested more than 20 deep"),
-        ("&a [*a]", "aliases are not read, write the value again in line 1"),
+        ("&a [*a]", "aliases are not read, repeat the value"),
         ("{a: &a [x, x], b: [*a, *a, *a, *a]}", "aliases are not read"),
         ("9" * 5000, "Exceeds the limit"),
     ],

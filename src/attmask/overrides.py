@@ -178,10 +178,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(
-                problem="aliases are not read, write the value again",
-                problem_mark=self.peek_event().start_mark,
-            )
+            raise yaml.composer.ComposerError(problem="aliases are not read, repeat the value")
         self.depth += 1
         if self.depth > _DEEPEST:
             raise yaml.composer.ComposerError(problem=f"it is nested more than {_DEEPEST} deep")

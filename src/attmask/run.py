@@ -213,8 +213,9 @@ def origin_of(run: Path) -> Path:
             f"use attmask resume {run} --data DATA"
         ) from fault
     if not data.exists():
+        shown = data if str(data).isprintable() else repr(str(data))
         raise UserError(
-            f"the images of {run} are no longer in {data}; use attmask resume {run} --data NEW"
+            f"the images of {run} are no longer in {shown}; use attmask resume {run} --data NEW"
         )
     return data
 

@@ -25,6 +25,7 @@ from tests.hostile_files import (
     declaring_more,
     expanded,
     metadata,
+    of_dtype,
     one_tensor,
     safetensors_file,
     torch_file,
@@ -123,7 +124,7 @@ SAYS: dict[str, tuple[str, Make, str]] = {
     "a TorchScript program": (".pt", torchscript, "is a program of TorchScript"),
     "an empty pickle": (".pth", lambda path: path.touch(), "damaged or not a PyTorch"),
     "an empty safetensors": (".safetensors", lambda path: path.touch(), "damaged or not a safe"),
-    "a text": (".pth", lambda path: path.write_text("words") and None, "could run any code, or is"),
+    "a text": (".pth", lambda path: path.write_text("words"), "could run any code, or is"),
     "a list": (".pth", torch_file([torch.ones(2)]), "has no weights: found list"),
     "a tensor": (".pth", torch_file(torch.ones(2)), "has no weights: found Tensor"),
     "arrays of numpy": (".pth", torch_file({"a": torch.ones(2).numpy()}), "save only its state"),
@@ -211,9 +212,7 @@ SAYS: dict[str, tuple[str, Make, str]] = {
     **{
         f"weights of {dtype}": (
             ending,
-            lambda path, dtype=dtype: (save_file if path.suffix == ".safetensors" else torch.save)(
-                weights(norm__weight=WEIGHT.to(dtype)), path
-            ),
+            of_dtype(dtype),
             f"holds norm.weight as {str(dtype).removeprefix('torch.')}; wanted dense weights in",
         )
         for dtype in (

@@ -38,7 +38,7 @@ class BackboneConfig(Config):
         None, "embedding width (null: the network's own)", paper="384", ge=1, le=2**15
     )
     depth: int | None = setting(
-        None, "number of blocks (null: the network's own)", paper="12", ge=1, le=1000
+        None, "number of blocks (null: the network's own)", paper="12", ge=1, le=200
     )
     heads: int | None = setting(None, "attention heads (null: the network's own)", paper="6", ge=1)
     registers: int | None = setting(
