@@ -175,3 +175,24 @@ def test_moments_are_made_for_the_parameters_that_a_checkpoint_has() -> None:
     ours, theirs = (each.state[first.weight] for each in (optimizer, stepped))
     for name, tensor in theirs.items():
         assert (ours[name].shape, ours[name].dtype) == (tensor.shape, tensor.dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("weight:exp_avg", torch.ones(7), r"weight:exp_avg of the optimizer has shape \(7,\)"),
+        ("weight:step", torch.ones(2), r"weight:step of the optimizer has shape \(2,\)"),
+        ("weight:exp_avg_sq", None, "the optimizer lacks a part of weight"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(
+    name: str, value: torch.Tensor | None, says: str
+) -> None:
+    module = nn.Linear(2, 3)
+    optimizer = build_optimizer(module, OptimConfig())
+    module(torch.ones(2)).sum().backward()
+    optimizer.step()
+    tensors = {**optimizer_tensors(optimizer, module), name: value}
+    whole = {key: tensor for key, tensor in tensors.items() if tensor is not None}
+    with pytest.raises(ValueError, match=says):
+        load_optimizer_tensors(optimizer, module, whole)
