@@ -1,6 +1,8 @@
 """A checkpoint is whole or not there, whatever happens to the process, the disk or a byte."""
 
+import hashlib
 import itertools
+import json
 import logging
 import multiprocessing
 import os
@@ -330,3 +332,16 @@ def test_only_the_files_that_are_asked_for_must_be_whole(tmp_path: Path, harm: s
     flip(folder / "weights.safetensors", 100)
     with pytest.raises(UserError, match=r"weights.safetensors is damaged"):
         checkpoint.load(folder, only=["weights"])
+
+
+@pytest.mark.parametrize("name", ["../../x.safetensors", "/etc/passwd", "..", "a/b.safetensors"])
+def test_a_state_may_not_name_files_outside_of_its_folder(tmp_path: Path, name: str) -> None:
+    folder = checkpoint.save(tmp_path, made(1), keep=1)
+    state = json.loads((folder / "state.json").read_text())
+    state["files"][name] = "0" * 64
+    data = json.dumps(state).encode()
+    (folder / "state.json").write_bytes(data)
+    (folder / "state.sha256").write_text(hashlib.sha256(data).hexdigest())
+    for read in (checkpoint.load, checkpoint.verify):
+        with pytest.raises(UserError, match="is not a file of tensors in this folder; use another"):
+            read(folder)

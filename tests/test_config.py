@@ -103,10 +103,13 @@ def test_a_value_however_odd_is_taken_or_refused_in_one_line(text: str) -> None:
 
 
 def test_image_sizes_must_be_multiples_of_the_patch_size() -> None:
-    wanted = "image size 100 is not a multiple of patch size 16; use 96 or 112"
+    wanted = (
+        "image size 100 is not a multiple of patch size 16; use 96 or 112, or another backbone.name"
+    )
     assert complaint("views.global_size=100") == f"views.global_size: {wanted}"
     assert complaint("views.local_size=100") == f"views.local_size: {wanted}"
-    assert complaint("views.local_size=10").endswith("patch size 16; use 16")
+    assert "patch size 16; use 16, or another" in complaint("views.local_size=10")
+    assert complaint("backbone.patch_size=9").endswith("backbone.patch_size")
     override(DEFAULT, ["views.local_size=100", "views.local_crops=0"])  # never cut
 
 
@@ -252,3 +255,36 @@ def test_an_unknown_recipe_is_answered_with_the_nearest_names() -> None:
         load_recipe("zzz")
     with pytest.raises(UserError, match=r"there is no file .*zzz\.yaml"):
         load_recipe("somewhere/zzz.yaml")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "wanted"),
+    [
+        ("train.timeout_minutes=1e20", "should be less than or equal to 1000000"),
+        ("train.start_timeout_minutes=1e20", "should be less than or equal to 1000000"),
+        ("train.batch_size=1000000007", "should be less than or equal to 1048576"),
+        ("train.workers=100000", "should be less than or equal to 1024"),
+        ("train.threads=100000", "should be less than or equal to 1024"),
+        ("views.global_size=16000000", "should be less than or equal to 8192"),
+        ("views.local_crops=1000000", "should be less than or equal to 1000"),
+        ("backbone.depth=1000000000", "should be less than or equal to 200"),
+        ("backbone.width=1000000000", "should be less than or equal to 32768"),
+        ("head.prototypes=10000000000", "should be less than or equal to 16777216"),
+        ("backbone.name=" + "x" * 101, "should have at most 100 characters"),
+        ("head.layers=1000000000", "should be less than or equal to 100"),
+        ("schedule.lr=1e300", "1e+300 is beyond single precision; use 0, or 1e-30 to 1e+30"),
+    ],
+)
+def test_a_size_that_would_fill_memory_or_overflow_is_refused(assignment: str, wanted: str) -> None:
+    line = complaint(assignment)
+    assert line.startswith(assignment.partition("=")[0])
+    assert line.endswith(wanted)
+
+
+def test_settings_of_a_group_that_do_not_fit_are_named_in_full() -> None:
+    assert complaint("data.mean=[0.5,0.5]").startswith("data.mean has 2 values for 3 channels")
+    assert complaint("views.aspect=[2,1]").startswith("views.aspect (2.0, 1.0) must be")
+    assert complaint("views.split_scale=0.01").startswith("views.local_scale_min=0.05 is above")
+    assert complaint("data.percent=5", "data.per_class=5").startswith("data.per_class=5 and data.")
+    line = complaint("masking.strategy=hint", "masking.show_max=0.3")
+    assert line.startswith("masking.show_max 0.3 must be between 0 and")

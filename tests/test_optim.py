@@ -184,3 +184,24 @@ def test_a_parameter_without_a_gradient_has_the_norm_zero() -> None:
     first.grad, last.grad = torch.tensor([3.0, 4.0]), torch.tensor([0.0, torch.inf])
     assert gradient_norms([first, without, last]).tolist() == [5.0, 0.0, torch.inf]
     assert gradient_norms([without]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("weight:exp_avg", torch.ones(7), r"weight:exp_avg of the optimizer has shape \(7,\)"),
+        ("weight:step", torch.ones(2), r"weight:step of the optimizer has shape \(2,\)"),
+        ("weight:exp_avg_sq", None, "the optimizer lacks a part of weight"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(
+    name: str, value: torch.Tensor | None, says: str
+) -> None:
+    module = nn.Linear(2, 3)
+    optimizer = build_optimizer(module, OptimConfig())
+    module(torch.ones(2)).sum().backward()
+    optimizer.step()
+    tensors = {**optimizer_tensors(optimizer, module), name: value}
+    whole = {key: tensor for key, tensor in tensors.items() if tensor is not None}
+    with pytest.raises(ValueError, match=says):
+        load_optimizer_tensors(optimizer, module, whole)

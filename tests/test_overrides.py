@@ -1,7 +1,16 @@
 import pytest
 
 from attmask.errors import UserError
-from attmask.overrides import assigned, checked, describe, parse_yaml, text_of, unknown, with_values
+from attmask.overrides import (
+    assigned,
+    checked,
+    describe,
+    parse_yaml,
+    shortened,
+    text_of,
+    unknown,
+    with_values,
+)
 from attmask.settings import Config, setting
 
 
@@ -63,3 +72,46 @@ def test_what_is_wrong_is_said_in_one_line_for_all_settings() -> None:
     assert str(caught.value).startswith("here: name=3: ")
     assert "; inner.rate=fast: " in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("!!bool x", "'x'"),
+        ("!!timestamp x", "NoneType"),
+        ("2020-13-01", "month must be in 1..12"),
+        ("!!python/object/apply:os.abort []", "could not determine a constructor"),
+        ("[" * 5000, "nested more than 20 deep"),
+        ("&a [*a]", "aliases are not read, repeat the value"),
+        ("{a: &a [x, x], b: [*a, *a, *a, *a]}", "aliases are not read"),
+        ("9" * 5000, "Exceeds the limit"),
+    ],
+)
+def test_yaml_that_breaks_its_parser_is_one_line(text: str, reason: str) -> None:
+    with pytest.raises(UserError) as caught:
+        assigned(f"a={text}", "x=1")
+    line = str(caught.value)
+    assert line.startswith("'a=")
+    assert reason in line
+    assert len(line) < 300
+    assert line.isprintable()
+
+
+def test_many_keys_are_checked_in_linear_time() -> None:
+    values = parse_yaml("\n".join(f"k{i}: 1" for i in range(20_000)), "here")
+    assert len(values) == 20_000
+
+
+def test_a_long_value_is_cut_and_many_problems_are_counted() -> None:
+    assert shortened("x" * 80) == "x" * 80
+    assert shortened("x" * 81) == "x" * 77 + "..."
+    with pytest.raises(UserError) as caught:
+        checked(Outer, {"name": "x", "inner": {"rate": "y" * 5000}}, "")
+    assert len(str(caught.value)) < 200
+    with pytest.raises(UserError, match=r"; and 92 more problems$"):
+        checked(Outer, {f"k{i}": 1 for i in range(100)}, "")
+    assert len(unknown("setting", "z" * 5000, ["a"])) < 200
+
+
+def test_a_mapping_with_keys_that_json_does_not_have_is_shown() -> None:
+    assert text_of(parse_yaml("{2020-01-01: 1}", "here")) == "{datetime.date(2020, 1, 1): 1}"

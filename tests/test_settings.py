@@ -53,3 +53,18 @@ def test_a_config_cannot_be_changed() -> None:
 def test_a_default_is_held_to_the_limits_too() -> None:
     with pytest.raises(ValidationError, match="greater than or equal to 1"):
         WrongDefault()
+
+
+@pytest.mark.parametrize("value", [1e31, -1e300, 1e-31, 5e-324])
+def test_numbers_beyond_single_precision_are_refused(value: float) -> None:
+    with pytest.raises(
+        ValidationError, match=r"beyond single precision; use 0, or 1e-30 to 1e\+30"
+    ):
+        Sample(rate=value)
+    assert (Sample(rate=0).rate, Sample(rate=-1e-30).rate) == (0, -1e-30)
+
+
+def test_numbers_beyond_64_bits_are_refused() -> None:
+    with pytest.raises(ValidationError, match="beyond 64 bits; use a smaller one"):
+        Sample(size=10**400)
+    assert Sample(size=2**63 - 1).size == 2**63 - 1

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from attmask import atomic
 from attmask.errors import UserError
+from attmask.reading import MOST_BYTES, check_regular, read_regular
 from attmask.settings import Config, setting
 
 if TYPE_CHECKING:
@@ -175,9 +176,42 @@ def _reading(folder: Path) -> Iterator[None]:
 
 
 def _read_state(folder: Path) -> dict[str, Any]:
-    digest = (folder / STATE_HASH).read_bytes().decode("ascii", errors="replace")
-    state: dict[str, Any] = json.loads(_read(folder / STATE, digest))
+    digest = read_regular(folder / STATE_HASH, MOST_BYTES).decode("ascii", errors="replace")
+    try:
+        state = json.loads(_read(folder / STATE, digest, MOST_BYTES))
+    except UserError:
+        raise
+    except (ValueError, RecursionError):
+        state = None
+    if (missing := _missing(state)) is not None:
+        raise UserError(
+            f"{folder / STATE} is not the state of a checkpoint: {missing}; use another checkpoint"
+        )
+    assert isinstance(state, dict)
     return state
+
+
+def _missing(state: object) -> str | None:
+    """What a state lacks, whose hash is right: somebody may have written both."""
+    if not isinstance(state, dict):
+        return "it is not a JSON object"
+    if type(step := state.get("step")) is not int or not 0 <= step < 2**63:
+        return "it has no step"
+    if not isinstance(state.get("info"), dict):
+        return "it has no info"
+    files, shards = state.get("files"), state.get("shards", {})
+    if not isinstance(files, dict) or not all(isinstance(hash_, str) for hash_ in files.values()):
+        return "it has no hashes of files"
+    for name in files:
+        if re.fullmatch(r"[\w-]+(\.[\w-]+)*\.safetensors", name) is None:
+            return f"{name[:60]!r} is not a file of tensors in this folder"
+    if not isinstance(shards, dict) or not all(
+        isinstance(of_group, list)
+        and all(isinstance(name, str) and name in files for name in of_group)
+        for of_group in shards.values()
+    ):
+        return "its shards are not lists of its files"
+    return None
 
 
 def _groups(state: Mapping[str, Any]) -> dict[str, dict[str, str]]:
@@ -193,7 +227,12 @@ def _groups(state: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 def _read_group(folder: Path, files: Mapping[str, str], *, in_shards: bool) -> dict[str, Tensor]:
     if not in_shards:
         ((name, digest),) = files.items()
-        return safetensors.torch.load(_read(folder / name, digest))
+        try:
+            return safetensors.torch.load(_read(folder / name, digest))
+        except (SafetensorError, KeyError) as fault:  # of an unknown number format
+            raise UserError(
+                f"{folder / name} does not hold tensors; use another checkpoint"
+            ) from fault
     from attmask.sharded import read_whole  # imports PyTorch's checkpoints, which takes a second
 
     for name, digest in files.items():
@@ -316,6 +355,7 @@ def _hash(data: bytes) -> str:
 
 
 def _hash_of(path: Path) -> str:
+    check_regular(path)
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(2**20):
@@ -328,9 +368,9 @@ def _verify(path: Path, digest: str) -> None:
         raise UserError(f"{path} is damaged; delete {path.parent} and start again")
 
 
-def _read(path: Path, digest: str) -> bytes:
+def _read(path: Path, digest: str, most_bytes: int | None = None) -> bytes:
     """Read a file and check its hash."""
-    data = path.read_bytes()
+    data = read_regular(path, most_bytes)
     if _hash(data) != digest:
         raise UserError(f"{path} is damaged; delete {path.parent} and start again")
     return data

@@ -44,8 +44,16 @@ class Checkpointing:
         found = self.folder.resume(self.state.wanted_groups)
         if found is None:
             return 0
-        self.state.restore(found)
-        self._scaler.load_state_dict(found.info["scaler"])
+        try:
+            self.state.restore(found)
+            self._scaler.load_state_dict(found.info["scaler"])
+        except (KeyError, RuntimeError, ValueError, TypeError) as fault:
+            why = next(iter(str(fault).splitlines()), "")[:100]
+            raise UserError(
+                f"{found.path} does not fit the settings of its run ({why}); use another checkpoint"
+            ) from fault
+        if not self.state.is_finite():
+            raise UserError(f"{found.path} has NaN or infinite weights; use another checkpoint")
         self.saved_step = found.step
         self.skipped_steps = int(found.info.get("skipped_steps", 0))
         return found.step

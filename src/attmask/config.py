@@ -31,15 +31,22 @@ from attmask.overrides import (
     parse_yaml,
     with_values,
 )
+from attmask.reading import MOST_BYTES, read_regular
 from attmask.schedules import ScheduleConfig
 from attmask.settings import Config, setting
+
+_TWO_YEARS = 1_000_000  # in minutes; clocks of the system do not count much further
 
 
 class TrainConfig(Config):
     """How the steps are computed."""
 
     batch_size: int = setting(
-        240, "images per optimiser step, over all processes", paper="240 (300 epochs: 800)", ge=1
+        240,
+        "images per optimiser step, over all processes",
+        paper="240 (300 epochs: 800)",
+        ge=1,
+        le=2**20,
     )
     accumulate: int = setting(
         1, "micro-batches a batch is split into, to save memory", operational=True, ge=1
@@ -58,15 +65,21 @@ class TrainConfig(Config):
         "auto",
         "cpu, cuda, cuda:1, mps, ... (auto: an accelerator if available)",
         operational=True,
+        max_length=100,
     )
     workers: int | None = setting(
         None,
         "worker processes that prepare views (null: from the number of cores)",
         operational=True,
         ge=0,
+        le=1024,
     )
     threads: int | None = setting(
-        None, "threads of the training process (null: PyTorch's default)", operational=True, ge=1
+        None,
+        "threads of the training process (null: PyTorch's default)",
+        operational=True,
+        ge=1,
+        le=1024,
     )
     sharding: Literal["none", "fsdp"] = setting(
         "none",
@@ -75,10 +88,10 @@ class TrainConfig(Config):
         operational=True,
     )
     start_timeout_minutes: float = setting(
-        10.0, "longest wait for all processes to start", operational=True, gt=0
+        10.0, "longest wait for all processes to start", operational=True, gt=0, le=_TWO_YEARS
     )
     timeout_minutes: float = setting(
-        30.0, "longest wait for another process in a step", operational=True, gt=0
+        30.0, "longest wait for another process in a step", operational=True, gt=0, le=_TWO_YEARS
     )
 
     @field_validator("device")
@@ -124,6 +137,7 @@ class PretrainConfig(Config):
 
 def _size_problems(config: PretrainConfig) -> Iterator[str]:
     patch = config.backbone.patch
+    named = "backbone.name" if config.backbone.patch_size is None else "backbone.patch_size"
     sizes = {"views.global_size": config.views.global_size}
     if config.views.local_crops:
         sizes["views.local_size"] = config.views.local_size
@@ -131,7 +145,10 @@ def _size_problems(config: PretrainConfig) -> Iterator[str]:
         if size % patch:
             below = size // patch * patch
             choice = f"{below} or {below + patch}" if below else f"{patch}"
-            yield f"{key}: image size {size} is not a multiple of patch size {patch}; use {choice}"
+            yield (
+                f"{key}: image size {size} is not a multiple of patch size {patch}; use {choice}, "
+                f"or another {named}"
+            )
 
 
 def _warm_up_problems(config: PretrainConfig) -> Iterator[str]:
@@ -171,7 +188,17 @@ def _other_problems(config: PretrainConfig) -> Iterator[str]:
 
 def from_yaml(path: Path) -> PretrainConfig:
     """Read a config that `to_yaml` wrote."""
-    return checked(PretrainConfig, parse_yaml(path.read_text(), str(path)), f"{path}: ")
+    try:
+        content = read_regular(path, MOST_BYTES)
+    except OSError as fault:
+        raise UserError(
+            f"cannot read the settings {path}: {fault.strerror or fault}; restore the file"
+        ) from fault
+    values = parse_yaml(content, str(path))
+    lacking = [name for name in PretrainConfig.model_fields if name not in (values or {})]
+    if isinstance(values, dict | None) and lacking:  # a default in its place may be another value
+        raise UserError(f"{path} is incomplete: it has no {lacking[0]}; restore the file")
+    return checked(PretrainConfig, values, f"{path}: ")
 
 
 def to_yaml(config: PretrainConfig) -> str:

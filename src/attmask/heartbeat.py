@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from attmask import atomic
 from attmask.errors import UserError
 from attmask.history import now
+from attmask.reading import MOST_BYTES, read_regular
 
 HEARTBEAT = "heartbeat.json"
 BEAT_SECONDS = 10.0
@@ -223,7 +224,7 @@ class Heartbeat:
 def read_beat(run: Path) -> Beat | None:
     """The last heartbeat of a run; None if there is none."""
     try:
-        return Beat.model_validate_json((run / HEARTBEAT).read_bytes())
+        return Beat.model_validate_json(read_regular(run / HEARTBEAT, MOST_BYTES))
     except (OSError, ValidationError):
         return None
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from attmask import atomic
+from attmask.reading import MOST_BYTES, read_regular
 
 RUN = "run.json"
 LR_FACTOR = 0.5
@@ -67,7 +68,7 @@ class History(BaseModel):
 def read_history(run: Path) -> History:
     """The record of a run; an empty one where there is none or where it cannot be read."""
     try:
-        return History.model_validate_json((run / RUN).read_bytes())
+        return History.model_validate_json(read_regular(run / RUN, MOST_BYTES))
     except FileNotFoundError:
         return History()
     except (OSError, ValidationError) as fault:

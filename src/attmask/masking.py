@@ -318,8 +318,11 @@ class MaskingConfig(Config):
 
     @model_validator(mode="after")
     def _possible_hints(self) -> "MaskingConfig":
-        if self.strategy == "hint":
-            check_show_max(self.show_max, self.ratio)
+        try:
+            if self.strategy == "hint":
+                check_show_max(self.show_max, self.ratio)
+        except UserError as fault:
+            raise ValueError(f"masking.{fault}") from fault
         return self
 
     def build(self, seed: int) -> Masker:

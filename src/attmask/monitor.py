@@ -17,6 +17,7 @@ from attmask import atomic, distributed
 from attmask.errors import UserError
 from attmask.metric import Metric, values_by_key
 from attmask.old_log import in_todays_keys
+from attmask.reading import read_regular
 from attmask.settings import Config, setting
 from attmask.terminal import Bar, Screen, duration, screen
 from attmask.trackers.background import CLOSING_SECONDS, Background, close_all
@@ -105,7 +106,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        whole_lines, _, _ = path.read_bytes().rpartition(b"\n")
+        whole_lines, _, _ = read_regular(path).rpartition(b"\n")
     except OSError as fault:
         raise UserError(
             f"cannot read {path}: {fault.strerror or fault}; repair the file"

@@ -11,6 +11,8 @@ from torch.optim import AdamW, Optimizer
 from attmask import distributed
 from attmask.settings import Config, setting
 
+_STATE = ("step", "exp_avg", "exp_avg_sq")
+
 
 class OptimConfig(Config):
     """The optimiser."""
@@ -118,4 +120,9 @@ def load_optimizer_tensors(
     parameters = dict(module.named_parameters())
     for name, value in tensors.items():
         owner, _, key = name.rpartition(":")
-        optimizer.state[parameters[owner]][key] = value.to(parameters[owner].device)
+        parameter = parameters[owner]
+        if value.shape != (() if key == "step" else parameter.shape):
+            raise ValueError(f"{name} of the optimizer has shape {tuple(value.shape)}")
+        if any(f"{owner}:{other}" not in tensors for other in _STATE):
+            raise ValueError(f"the optimizer lacks a part of {owner}")
+        optimizer.state[parameter][key] = value.to(parameter.device)

@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from attmask.errors import UserError
 from attmask.settings import Config
+from attmask.wording import counted
 
 
 def fields_of(model: type[Config], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -37,7 +38,7 @@ def assigned(assignment: str, example: str) -> tuple[str, Any]:
     key, equals, text = assignment.partition("=")
     if not equals:
         raise UserError(f"{assignment!r} is not key=value, such as {example}")
-    return key, parse_yaml(text, assignment)
+    return key, parse_yaml(text, shortened(assignment))
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,14 @@ def checked(model: type[_Checked], values: object, origin: str) -> _Checked:
     try:
         return model.model_validate(values)
     except ValidationError as fault:
-        problems: dict[str, list[str]] = {}
+        problems: dict[tuple[str, str], list[str]] = {}
         for error in fault.errors(include_url=False):
-            key = _key(model, error["loc"])
-            shown = "=".join(filter(None, [key, text_of(error["input"])]))
+            key = shortened(_key(model, error["loc"]))
+            shown = "=".join(filter(None, [key, shortened(text_of(error["input"]))]))
             if error["type"] == "value_error":
-                shown, reason = key, str(error["ctx"]["error"])
+                reason = shortened(str(error["ctx"]["error"]), _LONGEST_REASON)
+                # The reason of a group names its settings itself.
+                shown = "" if reason.startswith(f"{key}.") else key
             elif error["type"] == "extra_forbidden":
                 shown, reason = "", unknown("setting", key, [name for name, _ in fields_of(model)])
             elif error["type"] in _WRONG_LENGTH and (wanted := _wanted_values(model, key)):
@@ -83,12 +86,27 @@ def checked(model: type[_Checked], values: object, origin: str) -> _Checked:
                 reason = re.sub(r"a valid dictionary.*", "a group of settings", reason)
                 if str(error["input"]) == "none":
                     reason += " (nothing is written null)"
-            problems.setdefault(shown, []).append(reason)
-        lines = [": ".join(filter(None, [k, " or ".join(v)])) for k, v in problems.items()]
+            # A value that no type of a union takes has several reasons.
+            problems.setdefault((shown, "" if shown else reason), []).append(reason)
+        lines = [
+            ": ".join(filter(None, [key, " or ".join(reasons)]))
+            for (key, _), reasons in problems.items()
+        ]
+        if len(lines) > _MOST_PROBLEMS:
+            more = len(lines) - _MOST_PROBLEMS
+            lines = [*lines[:_MOST_PROBLEMS], f"and {counted(more, 'more problem')}"]
         raise UserError(origin + "; ".join(lines)) from None
 
 
 _WRONG_LENGTH = ("missing", "too_long", "tuple_type")
+_LONGEST_VALUE = 80
+_LONGEST_REASON = 300
+_MOST_PROBLEMS = 8
+
+
+def shortened(text: str, longest: int = _LONGEST_VALUE) -> str:
+    """The text, cut where it would make an error too long to read."""
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def _wanted_values(model: type[Config], key: str) -> str | None:
@@ -143,6 +161,7 @@ def unknown(kind: str, name: str, names: Sequence[str]) -> str:
     """The message for an unknown name, with the closest known names."""
     inside = [known for known in names if known.startswith(f"{name}.")]
     same_end = [known for known in names if known.endswith("." + name.rpartition(".")[2])]
+    name = shortened(name)
     near = inside or same_end or difflib.get_close_matches(name, names)
     listed = f"`{_LISTED_BY.get(kind, 'attmask --help')}` lists them"
     advice = f"did you mean {' or '.join(near[:3])}?" if near else listed
@@ -150,14 +169,34 @@ def unknown(kind: str, name: str, names: Sequence[str]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which 1e-4 is a number and a repeated key is an error."""
+    """YAML in which 1e-4 is a number; repeated keys, aliases and deep nesting are errors.
+
+    A few lines of aliases can stand for gigabytes, or for a list that contains itself.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(problem="aliases are not read, repeat the value")
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise yaml.composer.ComposerError(problem=f"it is nested more than {_DEEPEST} deep")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(problem=f"the key {key} appears twice")
+        seen: set[str] = set()
+        for key in (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key in seen:
+                problem = f"the key {shortened(key)} appears twice"
+                raise yaml.constructor.ConstructorError(problem=problem)
+            seen.add(key)
         return super().construct_mapping(node, deep)
+
+
+_DEEPEST = 20
 
 
 _Loader.add_implicit_resolver(
@@ -184,11 +223,12 @@ def parse_yaml(text: str | bytes, origin: str) -> Any:
     """Parse YAML to plain values; errors name `origin`."""
     try:
         return yaml.load(text, Loader=_Loader)
-    except (yaml.YAMLError, ValueError) as fault:  # a date such as 2026-13-01 is a ValueError
+    except Exception as fault:  # a date such as 2026-13-01 or a tag such as !!bool can raise any
         reason = " ".join(str(fault).split())
         if isinstance(fault, yaml.MarkedYAMLError):
             line = f" in line {fault.problem_mark.line + 1}" if fault.problem_mark else ""
             reason = f"{fault.problem}{line}"
+        reason = shortened(reason, _LONGEST_REASON)
         raise UserError(f"{origin!r} is not YAML: {reason}") from None
 
 
@@ -197,4 +237,7 @@ def text_of(value: object) -> str:
     with suppress(UserError):
         if isinstance(value, str) and value.isprintable() and parse_yaml(value, value) == value:
             return value
-    return json.dumps(value, default=str)
+    try:
+        return json.dumps(value, default=str)
+    except TypeError:  # a key of a mapping that JSON does not have, such as a date
+        return repr(value)

@@ -163,12 +163,12 @@ class RunFolder:
         if found is None:
             return  # a run that saved nothing has nothing to lose
         check_settings(self.path, _config_of(self.path, found), self.config, extend=self.extend)
-        if found.info["images"] != self.images:
+        if (images := found.info.get("images")) != self.images:
             raise UserError(
-                f"{self.path} holds a run on {found.info['images']} images, these are "
+                f"{self.path} holds a run on {str(images)[:20]} images, these are "
                 f"{self.images}; choose another --out, or use the same images to resume"
             )
-        if found.info["fingerprint"] != self.fingerprint:
+        if found.info.get("fingerprint") != self.fingerprint:
             raise UserError(
                 f"{self.path} holds a run on {self.images} images of other names or classes; "
                 "choose another --out, or use the same images to resume"
@@ -286,8 +286,9 @@ def origin_of(run: Path) -> Path:
             "--data DATA"
         )
     if not (data := Path(stated)).exists():
+        shown = data if str(data).isprintable() else repr(str(data))
         raise UserError(
-            f"the images of {run} are no longer in {data}; use attmask resume {run} --data NEW"
+            f"the images of {run} are no longer in {shown}; use attmask resume {run} --data NEW"
         )
     return data
 

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+_SMALLEST, _LARGEST = 1e-30, 1e30  # room for a square root, a product with a batch, a gradient
+_LARGEST_INT = 2**63
 
 
 class Config(BaseModel):
@@ -11,6 +14,17 @@ class Config(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
     )
+
+    @field_validator("*")
+    @classmethod
+    def _within_single_precision(cls, value: Any) -> Any:
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, float) and number and not _SMALLEST <= abs(number) <= _LARGEST:
+                wanted = f"0, or {_SMALLEST:g} to {_LARGEST:g}"
+                raise ValueError(f"{number:g} is beyond single precision; use {wanted}")
+            if isinstance(number, int) and abs(number) >= _LARGEST_INT:
+                raise ValueError("this number is beyond 64 bits; use a smaller one")
+        return value
 
 
 def setting(

@@ -52,7 +52,7 @@ def test_other_numbers_of_channels_have_one_mean_and_std_for_all(channels: int) 
 
 
 def test_less_images_are_chosen_in_one_way() -> None:
-    with pytest.raises(ValidationError, match=r"per_class=5 and percent=10\.0 are both set"):
+    with pytest.raises(ValidationError, match=r"per_class=5 and data.percent=10\.0 are both set"):
         DataConfig(per_class=5, percent=10.0)
     with pytest.raises(ValidationError):
         DataConfig(percent=0)
@@ -62,3 +62,10 @@ def test_less_images_are_chosen_in_one_way() -> None:
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         DataConfig.model_validate(wrong)
+
+
+def test_a_mean_below_zero_and_too_many_channels_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"data\.mean .* is below 0, but pixel values are in"):
+        DataConfig(mean=(-0.1,))
+    with pytest.raises(ValidationError, match=r"5000 channels are impossible; .* up to 4096"):
+        DataConfig(channels=5000)

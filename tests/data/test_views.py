@@ -16,7 +16,8 @@ def test_the_time_factors_are_those_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"split_scale": 0.04}, "local_scale_min 0.05 is above split_scale 0.04"),
+        ({"blur_sigma": (0.1, 1e6)}, "from 0 to 100"),
+        ({"split_scale": 0.04}, "local_scale_min=0.05 is above views.split_scale=0.04"),
         ({"aspect": (2.0, 1.0)}, "least, greatest"),
         ({"blur_sigma": (2.0, 0.1)}, "least, greatest"),
         ({"flip_probability": 1.5}, "less than or equal to 1"),

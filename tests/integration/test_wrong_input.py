@@ -80,12 +80,12 @@ def pretrain(capsys: pytest.CaptureFixture[str], data: Path, out: Path, *overrid
         ("masking.ratio=[0.1,0.2,0.3]", "masking.ratio=[0.1, 0.2, 0.3]: wanted 2 values, e.g."),
         (
             "data.mean=[123.675,116.28,103.53]",
-            "data: mean [123.675, 116.28, 103.53] is in 0..255, but pixel values are in 0..1; "
+            "data.mean [123.675, 116.28, 103.53] is in 0..255, but pixel values are in 0..1; "
             "use data.mean=[0.485,0.456,0.406]",
         ),
         (
             "data.std=[58.395]",
-            "data: std [58.395] is in 0..255, but pixel values are in 0..1; use data.std=[0.229]",
+            "data.std [58.395] is in 0..255, but pixel values are in 0..1; use data.std=[0.229]",
         ),
         (
             "train.batch_size=100",

@@ -13,6 +13,7 @@ GREY_STD = (0.226,)  # the mean of the three: channels of photographs go nearly 
 OTHER_MEAN = (0.5,)  # nothing is known of other channels
 OTHER_STD = (0.25,)
 DEPTHS = (8, 16)  # bits
+_MOST_CHANNELS = 4096
 
 
 class DataConfig(Config):
@@ -80,8 +81,10 @@ class DataConfig(Config):
     @field_validator("channels")
     @classmethod
     def _at_least_one(cls, channels: int) -> int:
-        if channels < 1:
-            raise ValueError(f"{channels} channels are impossible; use 3, 1 or more")
+        if not 1 <= channels <= _MOST_CHANNELS:
+            raise ValueError(
+                f"{channels} channels are impossible; use 3, 1 or more, up to {_MOST_CHANNELS}"
+            )
         return channels
 
     @model_validator(mode="after")
@@ -89,11 +92,13 @@ class DataConfig(Config):
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, self.channels):
                 raise ValueError(
-                    f"{name} has {len(values)} values for {self.channels} channels; "
+                    f"data.{name} has {len(values)} values for {self.channels} channels; "
                     f"give one for each channel, or one for all"
                 )
+        if min(self.mean) < 0:
+            raise ValueError(f"data.mean {self.mean} is below 0, but pixel values are in 0..1")
         if min(self.std) <= 0:
-            raise ValueError(f"std {self.std} must be above 0; it divides the pixel values")
+            raise ValueError(f"data.std {self.std} must be above 0; it divides the pixel values")
         return self
 
     @model_validator(mode="after")
@@ -103,7 +108,7 @@ class DataConfig(Config):
                 given = ", ".join(f"{value:g}" for value in values)
                 divided = ",".join(f"{value / 255:.4g}" for value in values)
                 raise ValueError(
-                    f"{name} [{given}] is in 0..255, but pixel values are in 0..1; "
+                    f"data.{name} [{given}] is in 0..255, but pixel values are in 0..1; "
                     f"use data.{name}=[{divided}]"
                 )
         return self
@@ -112,7 +117,7 @@ class DataConfig(Config):
     def _one_way_to_take_less(self) -> "DataConfig":
         if self.per_class is not None and self.percent is not None:
             raise ValueError(
-                f"per_class={self.per_class} and percent={self.percent} are both set; "
+                f"data.per_class={self.per_class} and data.percent={self.percent} are both set; "
                 f"set one of them to null"
             )
         return self

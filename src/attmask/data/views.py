@@ -18,6 +18,8 @@ from attmask.errors import UserError
 from attmask.settings import Config, setting
 
 GLOBAL_VIEWS = 2
+LARGEST_CROP = 8192
+_LARGEST_SIGMA = 100.0  # in pixels; a wider blur leaves one colour and takes memory
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
@@ -25,10 +27,14 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 class ViewsConfig(Config):
     """Number, size and augmentation of the views of an image."""
 
-    global_size: int = setting(224, "side of the two global crops, in pixels", paper="224", ge=1)
-    local_size: int = setting(96, "side of the local crops, in pixels", paper="96", ge=1)
+    global_size: int = setting(
+        224, "side of the two global crops, in pixels", paper="224", ge=1, le=LARGEST_CROP
+    )
+    local_size: int = setting(
+        96, "side of the local crops, in pixels", paper="96", ge=1, le=LARGEST_CROP
+    )
     local_crops: int = setting(
-        10, "number of local crops per image", paper="10; 6 on 20 % of ImageNet", ge=0
+        10, "number of local crops per image", paper="10; 6 on 20 % of ImageNet", ge=0, le=1000
     )
     split_scale: float = setting(
         0.25,
@@ -72,13 +78,16 @@ class ViewsConfig(Config):
     def _ranges_are_in_order(self) -> "ViewsConfig":
         if self.local_crops and self.local_scale_min > self.split_scale:
             raise ValueError(
-                f"local_scale_min {self.local_scale_min} is above split_scale {self.split_scale}; "
-                f"local crops cover (local_scale_min, split_scale) of the image"
+                f"views.local_scale_min={self.local_scale_min} is above views.split_scale="
+                f"{self.split_scale}; local crops cover (local_scale_min, split_scale) of the image"
             )
         if not 0 < self.aspect[0] <= self.aspect[1]:
-            raise ValueError(f"aspect {self.aspect} must be (least, greatest), both above 0")
-        if not 0 <= self.blur_sigma[0] <= self.blur_sigma[1]:
-            raise ValueError(f"blur_sigma {self.blur_sigma} must be (least, greatest), from 0 up")
+            raise ValueError(f"views.aspect {self.aspect} must be (least, greatest), both above 0")
+        if not 0 <= self.blur_sigma[0] <= self.blur_sigma[1] <= _LARGEST_SIGMA:
+            raise ValueError(
+                f"views.blur_sigma {self.blur_sigma} must be (least, greatest), from 0 to "
+                f"{_LARGEST_SIGMA:g}"
+            )
         return self
 
     @property

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import timm
+import torch
 from torch import Tensor
 
 from attmask import checkpoint
@@ -22,7 +23,9 @@ from attmask.models.backbone import build_backbone
 from attmask.models.heads import Head
 from attmask.models.interop import import_backbone, input_format
 from attmask.models.positions import Resize
+from attmask.models.weights_file import refuse_not_finite, refuse_unusable
 from attmask.networks import build_distiller
+from attmask.overrides import checked
 
 Which = Literal["teacher", "student", "untrained"]
 
@@ -96,16 +99,17 @@ def load_run(
         raise UserError(f"{path} is not a checkpoint; give {_KINDS}")
     config = from_yaml(run / "config.yaml")
     saved = None if which == "untrained" else _saved(path, folder, run)
-    weights = build_distiller(config).state_dict() if saved is None else saved.tensors["weights"]
+    weights = build_distiller(config).state_dict() if saved is None else _weights(path, saved)
     owner = "student" if which == "student" else "teacher"
-    backbone = build_backbone(
-        config.backbone.model_copy(update={"pretrained": False}),
-        image_size=config.views.global_size,
-        channels=config.data.channels,
-        layer=None if last_block else config.masking.layer,
-    )
+    with torch.device("meta"):  # a network of any size takes no memory until its weights fit
+        backbone = build_backbone(
+            config.backbone.model_copy(update={"pretrained": False}),
+            image_size=config.views.global_size,
+            channels=config.data.channels,
+            layer=None if last_block else config.masking.layer,
+        )
     try:
-        backbone.load_state_dict(_below(weights, f"{owner}.backbone."))
+        backbone.load_state_dict(_below(weights, f"{owner}.backbone."), assign=True)
         prototypes = None if which == "student" else _prototypes(config, weights, backbone.width)
     except (RuntimeError, KeyError) as fault:
         raise UserError(
@@ -136,11 +140,15 @@ def _progress(saved: Checkpoint | None, config: PretrainConfig) -> dict[str, Any
 
 def _prototypes(config: PretrainConfig, weights: Mapping[str, Tensor], width: int) -> Prototypes:
     """The teacher's prototypes; a student has no centre and no temperature of its own."""
-    head = Head(width, config.head)
-    head.load_state_dict(_below(weights, "teacher.head."))
+    with torch.device("meta"):
+        head = Head(width, config.head)
+    head.load_state_dict(_below(weights, "teacher.head."), assign=True)
+    centre = weights["cls_centre.value"]
+    if centre.shape != (config.head.prototypes,):
+        raise KeyError("cls_centre.value")
     return Prototypes(
         head.eval().requires_grad_(False),
-        weights["cls_centre.value"],
+        centre,
         config.schedule.cls_temperature[-1],
         config.loss.centring,
     )
@@ -166,6 +174,14 @@ def _saved(path: Path, folder: Path, run: Path) -> Checkpoint:
     if found is None:
         raise UserError(f"{path} has no checkpoint yet; resume its training to write one")
     return found
+
+
+def _weights(path: Path, saved: Checkpoint) -> dict[str, Tensor]:
+    """The weights of a checkpoint in fp32, whoever wrote it."""
+    weights = saved.tensors.get("weights", {})
+    refuse_unusable(path, weights)
+    refuse_not_finite(path, weights)
+    return {name: tensor.float() for name, tensor in weights.items()}
 
 
 def _below(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -209,6 +225,6 @@ def _imported(name: str, options: _Options | None, shown: str) -> FrozenModel:
     backbone = backbone.eval().requires_grad_(False)
     pixels = input_format(backbone)
     known = {"mean": pixels.mean, "std": pixels.std} if pixels.mean and pixels.std else {}
-    data = DataConfig.model_validate({"channels": backbone.channels, **known})
+    data = checked(DataConfig, {"channels": backbone.channels, **known}, f"{name}: data.")
     kind = "file" if Path(name).is_file() else "timm"
     return FrozenModel(shown, backbone, pixels.image_size, data, origin={"weights": kind})

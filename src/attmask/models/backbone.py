@@ -28,19 +28,21 @@ _ADVICE = "use one of timm's vit_* or deit_* networks, e.g. vit_small_patch16_22
 class BackboneConfig(Config):
     """The vision transformer."""
 
-    name: str = setting("vit_small_patch16_224", "timm's name of the network", paper="ViT-S/16")
+    name: str = setting(
+        "vit_small_patch16_224", "timm's name of the network", paper="ViT-S/16", max_length=100
+    )
     patch_size: int | None = setting(
         None, "side of a patch in pixels (null: the one in the network's name)", paper="16", ge=1
     )
     width: int | None = setting(
-        None, "embedding width (null: the network's own)", paper="384", ge=1
+        None, "embedding width (null: the network's own)", paper="384", ge=1, le=2**15
     )
     depth: int | None = setting(
-        None, "number of blocks (null: the network's own)", paper="12", ge=1
+        None, "number of blocks (null: the network's own)", paper="12", ge=1, le=200
     )
     heads: int | None = setting(None, "attention heads (null: the network's own)", paper="6", ge=1)
     registers: int | None = setting(
-        None, "register tokens beside [CLS] (null: the network's own)", paper="0", ge=0
+        None, "register tokens beside [CLS] (null: the network's own)", paper="0", ge=0, le=1000
     )
     drop_path: float = setting(
         0.1, "drop path of the student's last block, rising over depth", paper="0.1", ge=0, lt=1

@@ -14,10 +14,12 @@ from attmask.settings import Config, setting
 class HeadConfig(Config):
     """The projection head on top of the backbone."""
 
-    prototypes: int = setting(8192, "number of prototypes K", paper="8192 iBOT, 65536 DINO", ge=2)
-    hidden: int = setting(2048, "width of the hidden layers", paper="2048", ge=1)
-    bottleneck: int = setting(256, "width before the last layer", paper="256", ge=1)
-    layers: int = setting(3, "layers before the last one", paper="3", ge=1)
+    prototypes: int = setting(
+        8192, "number of prototypes K", paper="8192 iBOT, 65536 DINO", ge=2, le=2**24
+    )
+    hidden: int = setting(2048, "width of the hidden layers", paper="2048", ge=1, le=2**17)
+    bottleneck: int = setting(256, "width before the last layer", paper="256", ge=1, le=2**17)
+    layers: int = setting(3, "layers before the last one", paper="3", ge=1, le=100)
     shared: bool = setting(True, "use one head for both [CLS] and patches", paper="true")
 
 

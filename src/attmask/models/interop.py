@@ -1,17 +1,13 @@
 """Import plain vision transformers from a file of weights or from timm."""
 
-import argparse
 import math
-import pickle
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 import timm
 import torch
-from safetensors import SafetensorError, safe_open
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
@@ -19,9 +15,16 @@ from attmask.errors import UserError
 from attmask.models.backbone import Backbone
 from attmask.models.positions import Resize
 from attmask.models.pretrained import create_pretrained
+from attmask.models.weights_file import (
+    ENDINGS,
+    WANTED,
+    listed,
+    name_of,
+    read_weights,
+    refuse_not_finite,
+    refuse_unusable,
+)
 
-_ENDINGS = (".safetensors", ".pth", ".pt", ".bin")
-_WRAPPERS = ("teacher", "state_dict", "model")  # the teacher where there is one
 _LEFT_OUT = re.compile(r"(head|dino_head|ibot_head)\.|(masked_embed|mask_token)$|decoder_")
 _ESSENTIAL = (
     "cls_token",
@@ -33,9 +36,6 @@ _ESSENTIAL = (
 _HEAD_WIDTH = 64  # of nearly all plain ViTs
 _OTHER_HEADS = {1280: 16, 1408: 16, 1664: 16}  # ViT-H, -g and -G: 16 wider heads
 _DINOV2_PATCH = 14
-_WANTED = (
-    "wanted a plain ViT in timm's names: cls_token, pos_embed, patch_embed.*, blocks.*, norm.*"
-)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def import_backbone(
     backbone never change its features.
     """
     path = Path(file_or_name)
-    if path.suffix in _ENDINGS or path.is_file():
+    if path.suffix in ENDINGS or path.is_file():
         return _from_file(path, heads, positions)
     return _from_timm(str(file_or_name), positions)
 
@@ -77,7 +77,7 @@ def _from_timm(name: str, positions: Resize | None) -> Backbone:
     is_on_the_hub = name.startswith(("hf_hub:", "hf-hub:"))
     if not is_on_the_hub and not timm.is_model(name):
         raise UserError(
-            f"{name} is neither a file nor a network of timm; give a {', '.join(_ENDINGS)} "
+            f"{name} is neither a file nor a network of timm; give a {', '.join(ENDINGS)} "
             "file or a name such as vit_base_patch16_224.dino"
         )
     try:
@@ -105,17 +105,8 @@ def _plain(network: nn.Module) -> VisionTransformer:
     return network
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """The tensors of a file by name, and its metadata."""
-
-    tensors: Mapping[str, Tensor]
-    heads: int | None
-    positions: Resize | None
-
-
 def _from_file(path: Path, heads: int | None, positions: Resize | None) -> Backbone:
-    stored = _read(path)
+    stored = read_weights(path)
     heads = stored.heads if heads is None else heads
     positions = positions or stored.positions
     is_ours = any("backbone.vit." in name for name in stored.tensors)
@@ -127,10 +118,13 @@ def _from_file(path: Path, heads: int | None, positions: Resize | None) -> Backb
     tensors = _in_timms_names(path, stored.tensors)
     mask_token = tensors.get("masked_embed", tensors.get("mask_token"))
     used = {name: tensor for name, tensor in tensors.items() if not _LEFT_OUT.match(name)}
+    refuse_unusable(path, used)
     backbone = Backbone(_network_for(path, used, heads))
     # MAE's mask token is another one, as wide as its decoder.
     if mask_token is not None and mask_token.numel() == backbone.width:
-        backbone.mask_token.data.copy_(mask_token.view(1, -1))
+        refuse_unusable(path, {"the mask token": mask_token})
+        refuse_not_finite(path, {"the mask token": mask_token})
+        backbone.mask_token.data.copy_(mask_token.reshape(1, -1))
     backbone.positions = positions or usual_resize(backbone.vit)
     return backbone.eval()
 
@@ -154,78 +148,23 @@ def usual_resize(vit: VisionTransformer) -> Resize:
     return "reference" if is_dinov2 or not has_layer_scale else "size"
 
 
-def _read(path: Path) -> _Stored:
-    """The tensors of a file, of the teacher where there is one; nothing in it is executed."""
-    if not path.is_file():
-        raise UserError(f"there is no file {path}; give a {', '.join(_ENDINGS)} file")
-    if path.suffix == ".safetensors":
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
-                noted = file.metadata() or {}
-        except (SafetensorError, OSError) as fault:
-            raise UserError(
-                f"{path} is damaged or not a safetensors file; download it again"
-            ) from fault
-        heads = noted.get("heads", "")
-        stated = _stated_resize(path, noted.get("positions"))
-        return _Stored(tensors, int(heads) if heads.isdecimal() else None, stated)
-    try:
-        # Checkpoints of DINO and its descendants hold their command line, which is harmless.
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as fault:
-        raise UserError(
-            f"{path} holds more than tensors, which could run any code, or is damaged; "
-            "save only its state_dict, preferably as .safetensors"
-        ) from fault
-    except Exception as fault:  # a damaged pickle can raise anything
-        raise UserError(
-            f"{path} is damaged or not a PyTorch checkpoint; download it again"
-        ) from fault
-    return _unwrapped(path, content)
-
-
-def _unwrapped(path: Path, content: object) -> _Stored:
-    heads: int | None = None
-    positions: Resize | None = None
-    while isinstance(content, Mapping):
-        tensors = {str(k): v for k, v in content.items() if isinstance(v, Tensor)}
-        heads = content["heads"] if isinstance(content.get("heads"), int) else heads
-        positions = _stated_resize(path, content.get("positions")) or positions
-        inner = next((w for w in _WRAPPERS if isinstance(content.get(w), Mapping)), None)
-        if inner is None and tensors:
-            return _Stored(tensors, heads, positions)
-        if inner is None:
-            break
-        content = content[inner]
-    found = _listed(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
-    raise UserError(f"{path} has no weights: found {found}; {_WANTED}")
-
-
-def _stated_resize(path: Path, stated: object) -> Resize | None:
-    """The entry `positions` of a file."""
-    known: dict[str, Resize] = {name: name for name in get_args(Resize)}
-    if not isinstance(stated, str):
-        return None
-    if stated in known:
-        return known[stated]
-    raise UserError(f"{path} says positions={stated}; wanted {' or '.join(get_args(Resize))}")
-
-
 def _in_timms_names(path: Path, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors in fp32, without the prefixes of training wrappers."""
-    unwrapped = {re.sub(r"^(module\.|_orig_mod\.)+", "", name): t for name, t in stored.items()}
-    if any(name.startswith("teacher.") for name in unwrapped):
-        unwrapped = {n: t for n, t in unwrapped.items() if n.startswith("teacher.")}
+    """The tensors without the prefixes of training wrappers."""
+    plain_wrapper = re.compile(r"^(module\.|_orig_mod\.)+")
+    has_teacher = any(plain_wrapper.sub("", name).startswith("teacher.") for name in stored)
     named: dict[str, Tensor] = {}
-    for name, tensor in unwrapped.items():
+    for name, tensor in stored.items():
+        if has_teacher and not plain_wrapper.sub("", name).startswith("teacher."):
+            continue
         plain = re.sub(r"^(module\.|_orig_mod\.|teacher\.|backbone\.|vit\.)+", "", name)
         # DINOv2 trains its blocks in groups: blocks.GROUP.BLOCK, the blocks counted throughout.
         plain = re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", plain)
         if plain in named:
-            raise UserError(f"{path} holds {plain} twice, once as {name}; save one network alone")
-        named[plain] = tensor.float() if tensor.is_floating_point() else tensor
+            raise UserError(
+                f"{path} holds {name_of(plain)} twice, once as {name_of(name)}; save one network "
+                "alone"
+            )
+        named[plain] = tensor
     return named
 
 
@@ -233,21 +172,21 @@ def _network_for(path: Path, tensors: dict[str, Tensor], heads: int | None) -> V
     """The network whose parameters have these shapes, with these values."""
     lacking = [name for name in _ESSENTIAL if name not in tensors]
     if lacking:
-        raise UserError(f"{path} has no {lacking[0]}: found {_listed(tensors)}; {_WANTED}")
+        raise UserError(f"{path} has no {lacking[0]}: found {listed(tensors)}; {WANTED}")
     shapes = {name: tuple(tensors[name].shape) for name in _ESSENTIAL}
     patch_shape = shapes["patch_embed.proj.weight"]
     is_square = patch_shape[2:3] == patch_shape[3:4]
     dimensions = [len(shape) for shape in shapes.values()]
     if dimensions != [3, 3, 4, 2, 2] or not is_square or any(0 in s for s in shapes.values()):
         told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise UserError(f"{path} has shapes that no plain ViT has: {told}; {_WANTED}")
+        raise UserError(f"{path} has shapes that no plain ViT has: {told}; {WANTED}")
     if "register_tokens" in tensors:
-        _fold_registers_(tensors)
+        _fold_registers_(path, tensors)
     width, channels, patch, _ = patch_shape
     hidden = shapes["blocks.0.mlp.fc1.weight"][0]
-    registers = tensors["reg_token"].shape[1] if "reg_token" in tensors else 0
+    registers = _registers(path, tensors)
     side, is_cls_placed = _grid(path, tensors["pos_embed"].shape[1], 1 + registers)
-    numbers = (re.match(r"blocks\.(\d+)\.", name) for name in tensors)
+    depth = _depth(path, tensors)
     with torch.device("meta"):  # no weights are drawn: all of them come from the file
         vit = VisionTransformer(
             img_size=side * patch,
@@ -255,7 +194,7 @@ def _network_for(path: Path, tensors: dict[str, Tensor], heads: int | None) -> V
             in_chans=channels,
             num_classes=0,
             embed_dim=width,
-            depth=1 + max(int(number[1]) for number in numbers if number),
+            depth=depth,
             num_heads=_heads(path, width, heads),
             mlp_ratio=(hidden + 0.5) / width,  # timm rounds the product down
             qkv_bias="blocks.0.attn.qkv.bias" in tensors,
@@ -280,15 +219,40 @@ def _fill(path: Path, vit: VisionTransformer, tensors: Mapping[str, Tensor]) -> 
         (wrong, "weights of a shape that does not fit the others"),
     ):
         if names:
-            raise UserError(f"{path} holds {what}: {_listed(names)}; {_WANTED}")
-    vit.load_state_dict(dict(tensors), assign=True)
+            raise UserError(f"{path} holds {what}: {listed(names)}; {WANTED}")
+    full = {name: tensor.float() for name, tensor in tensors.items()}
+    refuse_not_finite(path, full)
+    vit.load_state_dict(full, assign=True)
 
 
-def _fold_registers_(tensors: dict[str, Tensor]) -> None:
+def _depth(path: Path, tensors: Mapping[str, Tensor]) -> int:
+    """The number of blocks, each of which must be there: a number in a name may be any."""
+    found = {match[1] for name in tensors if (match := re.match(r"blocks\.(\d+)\.", name))}
+    lacking = [number for number in range(len(found)) if str(number) not in found]
+    if lacking:
+        raise UserError(
+            f"{path} has {len(found)} blocks, but none with number {lacking[0]}; {WANTED}"
+        )
+    return len(found)
+
+
+def _registers(path: Path, tensors: Mapping[str, Tensor]) -> int:
+    shape = tuple(tensors["reg_token"].shape) if "reg_token" in tensors else (1, 0, 0)
+    if len(shape) != 3:
+        raise UserError(f"{path} has register tokens of shape {shape}; wanted (1, number, width)")
+    return shape[1]
+
+
+def _fold_registers_(path: Path, tensors: dict[str, Tensor]) -> None:
     """DINOv2 places `[CLS]` but no register; timm has such networks place neither."""
-    positions = tensors["pos_embed"]
+    positions, cls = tensors["pos_embed"], tensors["cls_token"]
+    if positions.shape[-1] != cls.shape[-1]:
+        raise UserError(
+            f"{path} has cls_token of width {cls.shape[-1]} and pos_embed of width "
+            f"{positions.shape[-1]}; {WANTED}"
+        )
     tensors["reg_token"] = tensors.pop("register_tokens")
-    tensors["cls_token"] = tensors["cls_token"] + positions[:, :1]
+    tensors["cls_token"] = cls + positions[:, :1]
     tensors["pos_embed"] = positions[:, 1:]
 
 
@@ -314,10 +278,3 @@ def _heads(path: Path, width: int, heads: int | None) -> int:
     if found < 1 or width % found:
         raise UserError(f"{path} has tokens of width {width}, not a multiple of {found} heads")
     return found
-
-
-def _listed(names: Iterable[str], most: int = 4) -> str:
-    """List the first names and the number of the others."""
-    names = list(names)
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more if names else "nothing"
