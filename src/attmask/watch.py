@@ -260,8 +260,9 @@ def _targets(config: PretrainConfig) -> tuple[Rule, ...]:
             lambda values: values[loss] >= WORSE_THAN_GUESSING * most,
             lambda values: (
                 f"the student is worse than guessing: its loss of [CLS] is {values[loss]:.2f} "
-                f"nats, that of a uniform guess {most:.2f}; lower schedule.lr (now {lr:g}), or "
-                f"raise {temperature} or loss.student_temperature (now "
+                f"nats, that of a uniform guess {most:.2f}; schedule.lr (now {lr:g}) is too high "
+                "if this loss has risen, too low if it never fell; else raise "
+                f"{temperature} or loss.student_temperature (now "
                 f"{config.loss.student_temperature:g})"
             ),
             hidden_by=("blank_images",),
