@@ -8,19 +8,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
 from attmask import atomic, distributed
 from attmask.errors import UserError
+from attmask.events import Events
 from attmask.metric import Metric
 from attmask.old_log import in_todays_keys
 from attmask.settings import Config, setting
 from attmask.terminal import Bar, Screen, duration, screen
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 METRICS = "metrics.jsonl"
 OLD_METRICS = "metrics.old.jsonl"
@@ -74,7 +72,7 @@ class MonitorConfig(Config):
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The records a run has logged, oldest first; a half-written last line is ignored.
+    """The records a run has logged, oldest first; a half-written end is ignored.
 
     Records of earlier versions are translated to today's keys and units.
     """
@@ -82,7 +80,8 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        whole_lines, _, _ = path.read_bytes().rpartition(b"\n")
+        # After a power cut a file may end in zeros, where data did not reach the disk.
+        whole_lines, _, _ = path.read_bytes().rstrip(b"\0").rpartition(b"\n")
     except OSError as fault:
         raise UserError(
             f"cannot read {path}: {fault.strerror or fault}; repair the file"
@@ -118,8 +117,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as fault:
         raise UserError(
-            f"cannot write {path}: {fault.strerror or fault}; make room or choose another "
-            "output directory, then start the same command again to resume"
+            f"cannot write {path}: {fault.strerror or fault}; {atomic.what_to_do(fault)}"
         ) from fault
 
 
@@ -143,7 +141,7 @@ class Monitor:
         self._speaks = distributed.is_main()
         self._bar: Bar | None = None
         self._shown = ExitStack()
-        self._board: SummaryWriter | None = None
+        self._events: Events | None = None
         self._first: tuple[int, float] | None = None
         self._last_line = -math.inf
 
@@ -151,16 +149,11 @@ class Monitor:
         if not self._speaks:
             return self
         with _disk_errors(self.run / METRICS):
-            self.run.mkdir(parents=True, exist_ok=True)
+            atomic.make_folder(self.run)
             self._forget_steps_to_come()
             self._file = (self.run / METRICS).open("a")
-            if self.config.tensorboard:
-                # Imported here because it takes a second, and evaluations need none of it.
-                from torch.utils.tensorboard import SummaryWriter
-
-                self._board = SummaryWriter(
-                    str(self.run / "tensorboard"), purge_step=self.start_step
-                )
+        if self.config.tensorboard:
+            self._events = Events(self.run / "tensorboard", purge_step=self.start_step)
         if self._screen.has_bars:
             self._bar = Bar(self.total_steps, self.start_step)
             self._shown.enter_context(self._screen.show(self._bar, stays=True))
@@ -175,10 +168,14 @@ class Monitor:
         if not self._speaks:
             return
         self._shown.close()
-        with _disk_errors(self.run / METRICS):
-            self._file.close()
-            if self._board is not None:
-                self._board.close()
+        if self._events is not None:
+            self._events.close()
+        try:
+            with _disk_errors(self.run / METRICS):
+                self._file.close()
+        except UserError:
+            if fault is None:  # or the error that ends the run says more
+                raise
 
     def _forget_steps_to_come(self) -> None:
         """Drop the records of steps that a resumed run will log again.
@@ -208,10 +205,8 @@ class Monitor:
         with _disk_errors(self.run / METRICS):
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
-            if self._board is not None:
-                self._board.add_scalar("epoch", epoch, step)
-                for metric in metrics:
-                    self._board.add_scalar(metric.key, metric.value, step)
+        if self._events is not None:
+            self._events.add(metrics, step=step, epoch=epoch)
 
     def progress(
         self, step: int, loss: float, images_per_second: float, waiting_share: float

@@ -134,7 +134,11 @@ class Trainer:
         self.optimizer = build_optimizer(self.distiller.student, config.optim)
         self.state = TrainingState(self.distiller, self.optimizer)
         self.checkpoints = Checkpointing(
-            self.folder, self.state, self.precision.scaler, config.checkpoint
+            self.folder,
+            self.state,
+            self.precision.scaler,
+            config.checkpoint,
+            steps_per_epoch=self.loader.steps_per_epoch,
         )
         self._wishes = Wishes()
         self._stop = False
@@ -204,6 +208,7 @@ class Trainer:
         total, first = self.schedules.steps, self.step
         if not self.finished:
             self.check_room()
+            self.checkpoints.say_what_is_kept(total)
         monitor = Monitor(self.run, self.config.monitor, total_steps=total, start_step=first)
         with monitor, stop_signals() as stopped:
             try:
@@ -237,7 +242,7 @@ class Trainer:
                 self._one_step(views, monitor)
                 self.checkpoints.check()
                 self._stop, save = self._wishes.of_all(wishes)
-                if save and not self.finished:
+                if (save or self.checkpoints.is_kept(self.step)) and not self.finished:
                     self.save()
                 self._wishes.send(*wishes())  # after saving, or all would save again
                 if self._stop and not self.finished:
