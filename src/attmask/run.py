@@ -157,11 +157,11 @@ class RunFolder:
         if distributed.world_size() == 1:
             with self._disk_errors():
                 found = checkpoint.load_newest(folder, only=groups)
-                self._put_damaged_aside(found and found.step)
+                self._put_damaged_aside(None if found is None else found.step)
                 return found
         with together(), self._disk_errors():
             mine = checkpoint.find_newest(folder) if distributed.is_main() else None
-            self._put_damaged_aside(mine and checkpoint.step_of(mine))
+            self._put_damaged_aside(None if mine is None else checkpoint.step_of(mine))
         name = distributed.from_main(None if mine is None else mine.name)
         with together(), self._disk_errors():
             return None if name is None else checkpoint.load(folder / name, only=groups)
