@@ -129,6 +129,11 @@ def is_being_written(folder: Path) -> bool:
     return any(folder.glob(f"{_PREFIX}*"))
 
 
+def is_unfinished(path: Path) -> bool:
+    """Whether this is what a writer has begun and perhaps left."""
+    return _PART.fullmatch(path.name) is not None
+
+
 def what_to_do(fault: OSError) -> str:
     """What lets the same command go on after an error of the disk."""
     if fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -239,7 +239,8 @@ def refuse_other_folder(path: Path) -> None:
         return
     if any((path / part).exists() for part in (CONFIG, CHECKPOINTS)):
         return
-    if any(not is_index(entry) for entry in path.iterdir()):
+    # A run that was killed, or whose disk failed, while it wrote its settings has left a part.
+    if any(not is_index(entry) and not atomic.is_unfinished(entry) for entry in path.iterdir()):
         raise UserError(f"{path} is not empty and holds no run; choose another --out")
 
 

@@ -198,7 +198,8 @@ static long act(long n, long a, long b, long c, long d, long e, long f) {
     struct stat about;
     made.created = made.what == OPEN && stat(first, &about) != 0;
     long flags = n == SYS_openat ? c : b;
-    if (fails(made.what)) {
+    int is_there = made.what != UNLINK || lstat(first, &about) == 0; /* or it fails by itself */
+    if (is_there && fails(made.what)) {
         result = -failing_error;
     } else {
         long before = made.what == WRITE ? lseek(a, 0, SEEK_CUR) : 0;
