@@ -72,8 +72,8 @@ class Checkpointing:
             # The last one counts among the newest too.
             count += total_steps // every - (total_steps % every == 0)
             log.info(
-                "keeps %d checkpoints of %s, %s in all: the newest %d, and that of every %s",
-                count,
+                "keeps %s of %s, %s in all: the newest %d, and that of every %s",
+                counted(count, "checkpoint"),
                 amount(size),
                 amount(count * size),
                 keep,

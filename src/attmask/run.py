@@ -25,6 +25,7 @@ from attmask.data.stores.index import is_index
 from attmask.errors import UserError
 from attmask.monitor import METRICS
 from attmask.overrides import checked, extra_of, fields_of, text_of
+from attmask.wording import counted
 
 if TYPE_CHECKING:
     from attmask.sharded import Shards
@@ -176,10 +177,10 @@ class RunFolder:
             return
         last = max(int(path.name.split("-")[2]) for path in aside)
         log.warning(
-            "resuming at step %d: what was trained after it is trained again (%d steps or more); "
-            "what is damaged is put aside as %s, delete it when you no longer need it",
+            "resuming at step %d: what was trained after it is trained again (%s or more); what is "
+            "damaged is put aside as %s, delete it when you no longer need it",
             step,
-            last - step,
+            counted(last - step, "step"),
             ", ".join(str(path) for path in aside),
         )
 
