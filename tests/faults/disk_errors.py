@@ -1,11 +1,12 @@
-"""Short runs whose disk fails at one call, each in a fork of this process."""
+"""Short runs whose disk fails at one call, each in a fork of this process; also a script."""
 
 import errno
 import logging
 import multiprocessing
 import os
+import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -145,3 +146,62 @@ def bits(run: Path) -> object:
     found = checkpoint.load(newest)
     assert found.step == STEPS
     return checkpoint._read_state(newest)["files"]
+
+
+NONE = Case(-1, errno.ENOSPC, False, False)
+
+
+def what_is_wrong(
+    case: Case, library: Path, images: Path, folder: Path, wanted: object, *, goes_on: bool
+) -> list[str]:
+    """One case: how it ends, what is left, and whether the same command ends with the same bits."""
+    run = folder / "run"
+    words = command(images, run, *case.settings)
+    ended = run_with_fault(library, words, folder, case)
+    wrong = faults_of(ended, run, case.error)
+    if wrong == ["no warning"] and not case.stays and (run / "index.npz").exists():
+        wrong = []  # zipfile opens its file a second time by itself
+    if ended.status == 1 and goes_on:
+        again = run_with_fault(library, words, folder, NONE)
+        if again.status != 0:
+            wrong.append(f"it does not go on: {again.said}")
+    if not wrong and (ended.status == 0 or goes_on) and bits(run) != wanted:
+        wrong.append("other bits")
+    shutil.rmtree(folder)
+    shutil.rmtree(folder.with_name(f"{folder.name}-notes"))
+    return [f"{case}: {'; '.join(wrong)}\n{ended.said}"] if wrong else []
+
+
+def undisturbed(library: Path, images: Path, folder: Path, tensorboard: bool) -> tuple[int, object]:
+    """The number of calls of a run without faults, and its bits."""
+    case = replace(NONE, tensorboard=tensorboard)
+    words = command(images, folder / "run", *case.settings)
+    ended = run_with_fault(library, words, folder, case)
+    assert (ended.status, ended.reported) == (0, STEPS), ended.said
+    return ended.calls, bits(folder / "run")
+
+
+def every_call(library: Path, images: Path, folder: Path, *words: str) -> None:
+    """Fail at every call with one error: `ENOSPC once`, `EROFS stays`, `any tensorboard`."""
+    warm = command(images, folder / "warm", "monitor.tensorboard=true")
+    assert main(warm) == 0  # so that the forks need not import anything
+    error, how = words
+    tensorboard = how == "tensorboard"
+    calls, wanted = undisturbed(library, images, folder / "undisturbed", tensorboard)
+    wrong, cases = list[str](), 0
+    for number in range(0, calls, 2 if tensorboard else 1):
+        if tensorboard:
+            case = Case(number, ERRORS[number % 3], number % 4 == 0, True)
+            goes_on = number % 5 == 0
+        else:
+            case = Case(number, getattr(errno, error), how == "stays", False)
+            goes_on = number % 3 == ERRORS.index(case.error)  # it hardly depends on the error
+        at = folder / str(number)
+        wrong += what_is_wrong(case, library, images, at, wanted, goes_on=goes_on)
+        cases += 1
+    sys.stdout.write("\n".join([f"cases {cases}", *wrong, ""]))
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    every_call(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:])

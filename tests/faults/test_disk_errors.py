@@ -2,9 +2,8 @@
 
 import errno
 import os
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,16 +14,16 @@ from tests.faults.disk_errors import (
     ERRORS,
     STEPS,
     Case,
-    Ending,
     bits,
     command,
-    faults_of,
     run_with_fault,
+    undisturbed,
+    what_is_wrong,
 )
 from tests.faults.shim import build
+from tests.processes import ROOT, run_group
 from tests.runs import last_checkpoint
 
-NONE = -1
 WITHIN = [3, 6, 10, 16, 41, 43, 45, 60, 66, 75, 92, 120]
 """Calls of all sorts: settings, index, log, checkpoints, removals."""
 
@@ -42,97 +41,44 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    few: Path, library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[bool], tuple[Ending, object]]:
-    """How a run without faults ends, with TensorBoard or without."""
+def wanted(few: Path, library: Path, tmp_path_factory: pytest.TempPathFactory) -> object:
+    """The bits of a run without faults."""
+    folder = tmp_path_factory.mktemp("undisturbed")
     # Once, so that the forks need not import anything.
-    warm = tmp_path_factory.mktemp("warm") / "run"
-    assert main(command(few, warm, "monitor.tensorboard=true")) == 0
-    ends: dict[bool, tuple[Ending, object]] = {}
-
-    def end(tensorboard: bool) -> tuple[Ending, object]:
-        if tensorboard not in ends:
-            folder = tmp_path_factory.mktemp("undisturbed") / "disk"
-            case = Case(NONE, errno.ENOSPC, False, tensorboard)
-            words = command(few, folder / "run", *case.settings)
-            ended = run_with_fault(library, words, folder, case)
-            assert (ended.status, ended.reported) == (0, STEPS), ended.said
-            ends[tensorboard] = ended, bits(folder / "run")
-        return ends[tensorboard]
-
-    return end
-
-
-def check(
-    case: Case, few: Path, library: Path, folder: Path, wanted: object, *, goes_on: bool
-) -> None:
-    """One case: how it ends, what is left, and that the same command goes on to the same bits."""
-    run = folder / "run"
-    words = command(few, run, *case.settings)
-    ended = run_with_fault(library, words, folder, case)
-    wrong = faults_of(ended, run, case.error)
-    if wrong == ["no warning"] and not case.stays and (run / "index.npz").exists():
-        wrong = []  # zipfile opens its file a second time by itself
-    assert wrong == [], f"{case}: {ended.said}"
-    if ended.status == 1 and goes_on:
-        again = run_with_fault(library, words, folder, Case(NONE, 1, False, case.tensorboard))
-        assert again.status == 0, f"{case}: {again.said}"
-    if ended.status == 0 or goes_on:
-        assert bits(run) == wanted, str(case)
-    shutil.rmtree(folder)
+    assert main(command(few, folder / "warm", "monitor.tensorboard=true")) == 0
+    _, bits_of_it = undisturbed(library, few, folder / "disk", False)
+    return bits_of_it
 
 
 @pytest.mark.parametrize("number", WITHIN)
 def test_an_error_of_the_disk_is_one_line_and_the_same_command_goes_on(
-    few: Path,
-    library: Path,
-    tmp_path: Path,
-    undisturbed: Callable[[bool], tuple[Ending, object]],
-    number: int,
+    few: Path, library: Path, tmp_path: Path, wanted: object, number: int
 ) -> None:
     case = Case(number, ERRORS[number % 3], number % 2 == 0, False)
-    _, wanted = undisturbed(False)
-    check(case, few, library, tmp_path / "disk", wanted, goes_on=True)
+    assert what_is_wrong(case, library, few, tmp_path / "disk", wanted, goes_on=True) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stays", [False, True], ids=["once", "stays"])
-@pytest.mark.parametrize("error", ERRORS, ids=[errno.errorcode[error] for error in ERRORS])
+@pytest.mark.parametrize(
+    "how",
+    [
+        *((errno.errorcode[error], how) for error in ERRORS for how in ("once", "stays")),
+        ("any", "tensorboard"),
+    ],
+    ids="-".join,
+)
 def test_an_error_at_every_call_is_one_line_and_the_same_command_goes_on(
-    few: Path,
-    library: Path,
-    tmp_path: Path,
-    undisturbed: Callable[[bool], tuple[Ending, object]],
-    error: int,
-    stays: bool,
+    few: Path, library: Path, tmp_path: Path, how: tuple[str, str]
 ) -> None:
-    ended, wanted = undisturbed(False)
-    assert ended.calls > 100
-    for number in range(ended.calls):
-        goes_on = number % 3 == ERRORS.index(error)  # what is left hardly depends on the error
-        case = Case(number, error, stays, False)
-        check(case, few, library, tmp_path / str(number), wanted, goes_on=goes_on)
-
-
-@pytest.mark.slow
-def test_an_error_at_every_call_with_tensorboard_is_a_line_or_a_warning(
-    few: Path,
-    library: Path,
-    tmp_path: Path,
-    undisturbed: Callable[[bool], tuple[Ending, object]],
-) -> None:
-    ended, wanted = undisturbed(True)
-    assert ended.calls > 150
-    for number in range(ended.calls):
-        case = Case(number, ERRORS[number % 3], number % 2 == 0, True)
-        check(case, few, library, tmp_path / str(number), wanted, goes_on=number % 5 == 0)
+    (tmp_path / "disk").mkdir()
+    script = ROOT / "tests" / "faults" / "disk_errors.py"
+    (said,) = run_group([script, library, few, tmp_path / "disk", *how], 1, seconds=900)
+    assert int(said.split("cases ")[1].split()[0]) > 100
 
 
 def test_an_error_of_tensorboards_files_is_a_warning_and_the_run_is_finished(
-    few: Path, library: Path, tmp_path: Path, undisturbed: Callable[[bool], tuple[Ending, object]]
+    few: Path, library: Path, tmp_path: Path, wanted: object
 ) -> None:
-    _, wanted = undisturbed(True)
     folder = tmp_path / "disk"
     case = Case(60, errno.ENOSPC, False, True)
     ended = run_with_fault(library, command(few, folder / "run", *case.settings), folder, case)

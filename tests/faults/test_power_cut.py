@@ -113,15 +113,38 @@ def _flush_folders(path: Path, flush: Callable[[Path], None] = atomic.flush) -> 
         flush(path)
 
 
-@pytest.mark.parametrize("flush", [_flush_nothing, _flush_files, _flush_folders])
+def _make_folder(path: Path) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def _remove_folder(path: Path) -> None:
+    removed = path.with_name(f".part-{path.name}")
+    path.rename(removed)
+    shutil.rmtree(removed)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoiled"),
+    [
+        ("flush", _flush_nothing),
+        ("flush", _flush_files),
+        ("flush", _flush_folders),
+        ("make_folder", _make_folder),
+        ("remove_folder", _remove_folder),
+    ],
+)
 def test_the_check_finds_what_is_lost_where_something_is_not_flushed(
-    tmp_path: Path, library: Path, flush: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    library: Path,
+    name: str,
+    spoiled: Callable[[Path], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(atomic, "flush", flush)
-    root = tmp_path / "disk"
-    calls = journal_of(lambda shim: save_some(shim, root / "checkpoints", 2), library, root)
+    monkeypatch.setattr(atomic, name, spoiled)
+    root, inside = tmp_path / "disk", "new/checkpoints"
+    calls = journal_of(lambda shim: save_some(shim, root / inside, 1), library, root)
     with pytest.raises((AssertionError, ValueError)):
-        Check(tmp_path / "after", "checkpoints").all(root, calls, range(0))
+        Check(tmp_path / "after", inside).all(root, calls, range(2))
 
 
 def train(shim: Shim, words: list[str]) -> None:
