@@ -21,6 +21,7 @@ from attmask.wording import counted
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0  # between two looks for the folder of the run
+_SETTLE_SECONDS = 1.0  # until whoever removes a folder has come to its end
 
 
 class RemovedFolderError(SharedError):
@@ -143,12 +144,15 @@ class Checkpointing:
             self.finish()
         lost = "its checkpoints" if removed.name == CHECKPOINTS else "its log and checkpoints"
         gone = f"{removed} was removed or renamed while the run was training, and {lost} with it"
+        time.sleep(_SETTLE_SECONDS)
         try:
             with in_all:
                 if distributed.is_main():
                     self.folder.write_again()
             self._begin(step)
             self.finish()
+            if self.folder.removed():
+                raise UserError(f"{removed} was removed once more")
         except UserError as fault:
             raise RemovedFolderError(
                 f"{gone}; saving step {step} there again failed too: {fault}"
@@ -188,6 +192,8 @@ class Checkpointing:
             self.finish()
         except UserError as failed:
             log.warning("%s", failed)
+        if isinstance(fault.__cause__, FileNotFoundError):
+            time.sleep(_SETTLE_SECONDS)  # the folder is perhaps being removed
         try:
             if not alone:
                 self.save(step)

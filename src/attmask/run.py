@@ -64,6 +64,9 @@ class RunFolder:
         with together(), self._disk_errors():
             if distributed.is_main():
                 atomic.write(self.path / CONFIG, to_yaml(self.config))
+                if found is not None:
+                    self._has_checkpoints = True
+                    self._put_damaged_aside(found.step)
         with together():
             self._check_shared_disk()
         return found
@@ -153,25 +156,19 @@ class RunFolder:
         return shutil.disk_usage(there).free
 
     def _newest(self, groups: Collection[str] | None) -> Checkpoint | None:
-        """The newest intact checkpoint, the same for all processes; damaged ones are put aside."""
+        """The newest intact checkpoint, the same for all processes."""
         folder = self.path / CHECKPOINTS
         if distributed.world_size() == 1:
             with self._disk_errors():
-                found = checkpoint.load_newest(folder, only=groups)
-                self._put_damaged_aside(None if found is None else found.step)
-                return found
+                return checkpoint.load_newest(folder, only=groups)
         with together(), self._disk_errors():
             mine = checkpoint.find_newest(folder) if distributed.is_main() else None
-            self._put_damaged_aside(None if mine is None else checkpoint.step_of(mine))
         name = distributed.from_main(None if mine is None else mine.name)
         with together(), self._disk_errors():
             return None if name is None else checkpoint.load(folder / name, only=groups)
 
-    def _put_damaged_aside(self, step: int | None) -> None:
+    def _put_damaged_aside(self, step: int) -> None:
         """Put aside the damaged checkpoints that were passed over, and say what that costs."""
-        if step is None:
-            return
-        self._has_checkpoints = True
         aside = checkpoint.put_damaged_aside(self.path / CHECKPOINTS, newer_than=step)
         if not aside:
             return

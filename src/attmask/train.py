@@ -214,14 +214,14 @@ class Trainer:
             try:
                 with distributed.one_line_errors():
                     self._loop(evaluate, monitor, stopped)
+                self.save()
+                self.checkpoints.finish()
             except UserError as fault:
                 if not self._updating and self.checkpoints.save_after(fault, self.step):
                     monitor.message(f"saved at step {self.step} of {total}")
                 raise
             finally:
                 self.loader.close()
-            self.save()
-            self.checkpoints.finish()
             distributed.wait_for_all()  # a launcher may kill the others when one has ended
         return Outcome(self.run, self.step, total, not self._evaluation_cut, first)
 
