@@ -134,7 +134,10 @@ def test_every_file_is_flushed_before_the_rename_and_the_folder_after_it(
     flushed.clear()
     atomic.remove_folder(final)
     atomic.write(final, "text")
-    assert flushed == [("final", False), (tmp_path.name, True)]
+    assert flushed == [(tmp_path.name, False), ("final", False), (tmp_path.name, True)]
+    flushed.clear()
+    atomic.write(tmp_path / "a" / "b" / "file", "text")
+    assert [name for name, _ in flushed] == [tmp_path.name, "a", "file", "b"], "folders come first"
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])

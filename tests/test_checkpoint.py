@@ -116,8 +116,9 @@ def test_a_damaged_checkpoint_is_named(two: Path, caplog: pytest.LogCaptureFixtu
             checkpoint.load_newest(two)
     finally:
         flip(two / "step-00000002" / "weights.safetensors", 100)
-    (line,) = caplog.messages
-    assert "step-00000002/weights.safetensors is damaged" in line
+    why, used = caplog.messages
+    assert "step-00000002 is damaged: weights.safetensors is not as it was written" in why
+    assert used == f"{two / 'step-00000001'} is used in its place"
 
 
 def test_a_file_that_is_gone_is_noticed(tmp_path: Path) -> None:
@@ -144,8 +145,60 @@ def test_a_damaged_newer_checkpoint_does_not_push_out_the_whole_ones(
     checkpoint.save(tmp_path, made(4), keep=2)
     flip(checkpoint.save(tmp_path, made(9), keep=2) / "weights.safetensors", 100)
     checkpoint.save(tmp_path, made(6), keep=keep)
-    assert steps(tmp_path) == ["step-00000004", "step-00000006"][-keep:]
+    assert steps(tmp_path) == ["step-00000004", "step-00000006", "step-00000009"][-keep - 1 :]
     assert same(checkpoint.load_newest(tmp_path), made(6))
+
+
+def test_damaged_checkpoints_of_later_steps_are_put_aside_under_names_of_their_own(
+    tmp_path: Path,
+) -> None:
+    for _ in range(2):
+        checkpoint.save(tmp_path, made(4), keep=2)
+        flip(checkpoint.save(tmp_path, made(9), keep=2) / "weights.safetensors", 100)
+        checkpoint.put_damaged_aside(tmp_path, newer_than=4)
+    checkpoint.save(tmp_path, made(10), keep=3)
+    assert checkpoint.put_damaged_aside(tmp_path, newer_than=4) == []
+    assert steps(tmp_path) == [
+        "damaged-step-00000009",
+        "damaged-step-00000009-2",
+        "step-00000004",
+        "step-00000010",
+    ]
+    assert same(checkpoint.load_newest(tmp_path), made(10))
+
+
+@pytest.mark.parametrize("lost", ["everything", "state.json", "state.sha256"])
+def test_a_newest_checkpoint_that_lost_its_files_is_not_passed_over_in_silence(
+    tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint.save(tmp_path, made(1), keep=2)
+    folder = checkpoint.save(tmp_path, made(2), keep=2)
+    for file in list(folder.iterdir()) if lost == "everything" else [folder / lost]:
+        file.unlink()
+    assert same(checkpoint.load_newest(tmp_path), made(1))
+    assert checkpoint.find_newest(tmp_path) == tmp_path / "step-00000001"
+    assert len(caplog.messages) == 4
+    assert caplog.messages[0].startswith(f"the checkpoint {folder} is damaged: state.")
+    assert caplog.messages[0].endswith(" is missing")
+
+
+@pytest.mark.parametrize(
+    ("every", "kept"),
+    [(None, [11, 12]), (4, [4, 8, 11, 12]), (6, [6, 11, 12]), (5, [5, 10, 11, 12])],
+)
+def test_checkpoints_of_some_steps_are_kept_for_ever(
+    tmp_path: Path, every: int | None, kept: list[int]
+) -> None:
+    for step in range(1, 13):
+        checkpoint.save(tmp_path, made(step), keep=2, keep_every_steps=every)
+    assert steps(tmp_path) == [f"step-{step:08d}" for step in kept]
+
+
+def test_kept_checkpoints_that_no_longer_match_are_removed_at_the_next_one(tmp_path: Path) -> None:
+    for step in range(1, 9):
+        checkpoint.save(tmp_path, made(step), keep=1, keep_every_steps=2)
+    checkpoint.save(tmp_path, made(9), keep=1, keep_every_steps=4)
+    assert steps(tmp_path) == ["step-00000004", "step-00000008", "step-00000009"]
 
 
 def test_a_step_that_is_made_again_replaces_its_damaged_checkpoint(tmp_path: Path) -> None:
@@ -169,7 +222,7 @@ def save_and_be_killed(folder: Path, flushes: int) -> None:
         checkpoint.save(folder, made(2), keep=1)
 
 
-@pytest.mark.parametrize("flushes", range(7))
+@pytest.mark.parametrize("flushes", range(8))
 def test_a_killed_process_leaves_the_old_checkpoint_or_the_new_one(
     tmp_path: Path, flushes: int
 ) -> None:
@@ -179,8 +232,8 @@ def test_a_killed_process_leaves_the_old_checkpoint_or_the_new_one(
     )
     child.start()
     child.join(timeout=60)
-    # Four files, the folder with them, then the rename and the folder above.
-    assert child.exitcode == (-signal.SIGKILL if flushes < 6 else 0)
+    # Four files, the folder with them, the rename and the folder above, the removal of the old one.
+    assert child.exitcode == (-signal.SIGKILL if flushes < 7 else 0)
     assert same(checkpoint.load_newest(tmp_path), made(1 if flushes < 5 else 2))
     checkpoint.save(tmp_path, made(3), keep=1)
     assert steps(tmp_path) == ["step-00000003"], "nothing of the killed process stays"
@@ -205,7 +258,7 @@ def test_a_full_disk_is_one_line_and_the_old_checkpoint_stays(tmp_path: Path) ->
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match="there is no earlier one; make room"):
+    with pytest.raises(UserError, match="there is no earlier one; choose another"):
         checkpoint.save(tmp_path / "file" / "checkpoints", made(1), keep=1)
 
 
@@ -275,6 +328,7 @@ def write_until_killed(folder: Path, begun: Path) -> None:
 
 def test_an_unfinished_checkpoint_stays_as_long_as_its_writer_lives(tmp_path: Path) -> None:
     folder, begun = tmp_path / "checkpoints", tmp_path / "begun"
+    folder.mkdir()
     writer = multiprocessing.get_context("fork").Process(
         target=write_until_killed, args=(folder, begun)
     )

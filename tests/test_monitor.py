@@ -177,7 +177,7 @@ def test_a_full_disk_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
 def test_a_run_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monitor = Monitor(tmp_path / "file" / "run", QUIET, total_steps=1, console=pipe())
-    with pytest.raises(UserError, match=r"cannot write .*file.*choose another output directory"):
+    with pytest.raises(UserError, match=r"cannot write .*file.*choose another output folder"):
         monitor.__enter__()
 
 

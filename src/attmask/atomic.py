@@ -40,7 +40,7 @@ def file(path: Path) -> Iterator[Path]:
     writer = new_writer()
     part = _part(path, writer)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         part.touch()
         remove_leftovers(part, [path.parent])
         yield part
@@ -67,7 +67,8 @@ def folder(
     is_owner = writer in _own_writers
     part = _part(path, writer)
     try:
-        part.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
+        part.mkdir(exist_ok=True)
         if is_owner:
             remove_leftovers(part, [path.parent])
         yield part
@@ -83,6 +84,18 @@ def folder(
             _own_writers.discard(writer)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, each flushed into the one above it.
+
+    A file that was flushed is lost in a power cut if a folder on its path was not.
+    """
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    flush(path.parent)
+
+
 def new_writer() -> str:
     """Return a new name for a writer, which contains its process and machine.
 
@@ -94,18 +107,42 @@ def new_writer() -> str:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder: rename it first, so that no reader finds half of it, then delete it."""
+    """Remove a folder: rename it first, so that no reader finds half of it, then delete it.
+
+    The new name is flushed before anything is deleted, or a power cut could leave half of it under
+    the old one.
+    """
     writer = new_writer()
     removed = _part(path, writer)
-    with suppress(OSError):  # it is not there, or another process removes it too
+    try:
         path.rename(removed)
-    shutil.rmtree(removed, ignore_errors=True)
-    _own_writers.discard(writer)
+        flush(path.parent)
+        shutil.rmtree(removed)
+    except FileNotFoundError:  # it is not there, or another process removes it too
+        pass
+    finally:
+        _own_writers.discard(writer)
 
 
 def is_being_written(folder: Path) -> bool:
     """Whether `folder` holds a file or folder that is not finished."""
     return any(folder.glob(f"{_PREFIX}*"))
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether this is what a writer has begun and perhaps left."""
+    return _PART.fullmatch(path.name) is not None
+
+
+def what_to_do(fault: OSError) -> str:
+    """What lets the same command go on after an error of the disk."""
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "make room, then start the same command again"
+    if fault.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return "make the disk writable, then start the same command again"
+    if fault.errno in (errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG):
+        return "choose another output folder"
+    return "check the disk, then start the same command again"
 
 
 def _part(path: Path, writer: str) -> Path:

@@ -1,5 +1,6 @@
 """Checkpoints: written atomically, verified by hash when they are loaded.
 
+RUN/checkpoints/damaged-step-00001500/                 put aside when a run was resumed without it
 RUN/checkpoints/step-00001200/
     weights.safetensors  optimizer.safetensors  ...    tensors by name
     state.json  state.sha256                           step, hashes of the files, and more
@@ -9,6 +10,7 @@ In place of optimizer.safetensors, a run whose optimizer is sharded has a file o
 """
 
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -45,6 +47,12 @@ class CheckpointConfig(Config):
 
     every_minutes: float = setting(10.0, "minutes between checkpoints", operational=True, ge=0)
     keep: int = setting(2, "how many of the newest checkpoints to keep", operational=True, ge=1)
+    keep_every_epochs: int | None = setting(
+        None,
+        "also save and keep the checkpoint at the end of every so many epochs (null = none)",
+        operational=True,
+        ge=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -63,13 +71,15 @@ def save(
     checkpoint: Checkpoint,
     *,
     keep: int,
+    keep_every_steps: int | None = None,
     shards: "Shards | None" = None,
     writer: str | None = None,
 ) -> Path:
     """Write a checkpoint below `folder` and remove all but the newest `keep`.
 
-    Where the run is sharded, every process calls it with its `shards` and the `writer` of the main
-    one (see `atomic.folder`), whose `checkpoint` holds the rest.
+    Those whose step is a multiple of `keep_every_steps` are never removed. Where the run is
+    sharded, every process calls it with its `shards` and the `writer` of the main one (see
+    `atomic.folder`), whose `checkpoint` holds the rest.
     """
     final = folder / f"step-{checkpoint.step:08d}"
     try:
@@ -79,24 +89,31 @@ def save(
             if shards is None or shards.is_main:
                 _write(part, checkpoint, hashes)
     except OSError as fault:
-        before = newest(folder)
+        before = _newest_whole(folder)
         kept = f"{before.name} is whole" if before else "there is no earlier one"
         raise UserError(
             f"cannot write the checkpoint {final}: {fault.strerror or fault}; {kept}; "
-            "make room, then start the same command again"
+            f"{atomic.what_to_do(fault)}"
         ) from fault
     if shards is None or shards.is_main:
-        _remove_older(folder, final, keep)
+        _remove_older(folder, final, keep, keep_every_steps)
     return final
 
 
-def _remove_older(folder: Path, final: Path, keep: int) -> None:
-    found = _folders(folder)
-    older = [other for other in found if other < final]
-    # A newer one was damaged and passed over, or another process trains in this folder too.
-    newer = [other for other in found if other > final and _is_damaged(other)]
-    for other in (*newer, *older[: max(0, len(older) + 1 - keep)]):
-        atomic.remove_folder(other)
+def _remove_older(folder: Path, final: Path, keep: int, keep_every_steps: int | None) -> None:
+    """Remove what is not kept; the run goes on if that fails."""
+    older = [other for other in _folders(folder) if other < final]
+    for other in older[: max(0, len(older) + 1 - keep)]:
+        if keep_every_steps is not None and step_of(other) % keep_every_steps == 0:
+            continue
+        try:
+            atomic.remove_folder(other)
+        except OSError as fault:
+            log.warning(
+                "cannot remove the older checkpoint %s: %s; the run goes on, remove it by hand",
+                other,
+                fault.strerror or fault,
+            )
 
 
 def _write_shards(folder: Path, shards: "Shards") -> dict[str, str]:
@@ -164,9 +181,10 @@ def _reading(folder: Path) -> Iterator[None]:
                 f"there is no checkpoint {folder}; a run in training removes its older ones "
                 "(checkpoint.keep): give the folder of the run for its newest"
             ) from fault
-        raise UserError(
+        raise DamagedCheckpointError(
             f"{folder} is not a whole checkpoint ({fault}); put the file back, or use another "
-            "checkpoint"
+            "checkpoint",
+            f"{Path(fault.filename or folder).name} is missing",
         ) from fault
     except OSError as fault:
         raise UnreadableCheckpointError(
@@ -251,28 +269,45 @@ class UnreadableCheckpointError(UserError):
     """Reading failed on the disk; the checkpoint itself may be intact."""
 
 
+class DamagedCheckpointError(UserError):
+    """A checkpoint is not as it was written."""
+
+    def __init__(self, line: str, why: str) -> None:
+        super().__init__(line)
+        self.why = why
+        """What is wrong, without advice."""
+
+
 def newest(folder: Path) -> Path | None:
     """The newest checkpoint below `folder`, if there is one."""
     found = _folders(folder)
     return found[-1] if found else None
 
 
+def count(folder: Path) -> int:
+    """The number of checkpoints below `folder`, whole or damaged."""
+    return len(_folders(folder))
+
+
+def step_of(path: Path) -> int:
+    """The step in the name of a checkpoint."""
+    return int(path.name.partition("-")[2])
+
+
 def find_newest(folder: Path) -> Path | None:
     """The path of the newest intact checkpoint, as `load_newest` finds it, in little memory."""
+    damaged: list[tuple[Path, str]] = []
     for path in reversed(_folders(folder)):
         try:
             verify(path)
-        except UnreadableCheckpointError:
-            raise
-        except UserError as fault:
-            log.warning("%s", fault)
+        except DamagedCheckpointError as fault:
+            damaged.append((path, fault.why))
         else:
+            _tell_damaged(damaged, path)
             return path
-    if _folders(folder):
-        raise UserError(
-            f"no checkpoint in {folder} is whole; put a copy of one there, or start again with "
-            "another --out"
-        )
+    _tell_damaged(damaged, None)
+    if damaged:
+        raise _none_whole(folder)
     return None
 
 
@@ -289,15 +324,40 @@ def load_newest(folder: Path, *, only: Collection[str] | None = None) -> Checkpo
         if loaded is None and (missed or found != _versions(folder)):
             time.sleep(min(0.02 * attempt, 1.0))
             continue
-        for line in damaged:
-            log.warning("%s", line)
+        _tell_damaged(damaged, None if loaded is None else loaded.path)
         if loaded is None and found:
-            raise UserError(
-                f"no checkpoint in {folder} is whole; put a copy of one there, or start again "
-                "with another --out"
-            )
+            raise _none_whole(folder)
         return loaded
     raise UserError(f"the checkpoints in {folder} change while they are read; try again later")
+
+
+def put_damaged_aside(folder: Path, *, newer_than: int) -> list[Path]:
+    """Rename damaged checkpoints of later steps, so that they are neither met again nor lost."""
+    aside: list[Path] = []
+    for path in _folders(folder):
+        if step_of(path) > newer_than and _is_damaged(path):
+            names = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
+            places = (folder / f"damaged-{path.name}{end}" for end in names)
+            place = next(place for place in places if not place.exists())
+            path.rename(place)
+            aside.append(place)
+    if aside:
+        atomic.flush(folder)
+    return aside
+
+
+def _tell_damaged(damaged: Sequence[tuple[Path, str]], used: Path | None) -> None:
+    for path, why in damaged:
+        log.warning("the checkpoint %s is damaged: %s", path, why)
+    if damaged and used is not None:
+        log.warning("%s is used in its place", used)
+
+
+def _none_whole(folder: Path) -> UserError:
+    return UserError(
+        f"no checkpoint in {folder} is whole; put a copy of one there, or start again with "
+        "another --out"
+    )
 
 
 def _may_miss(folder: Path) -> bool:
@@ -307,17 +367,21 @@ def _may_miss(folder: Path) -> bool:
 
 def _first_whole(
     paths: Sequence[Path], only: Collection[str] | None
-) -> tuple[Checkpoint | None, list[str]]:
-    """The first checkpoint that can be loaded, and the errors of those before it."""
-    damaged: list[str] = []
+) -> tuple[Checkpoint | None, list[tuple[Path, str]]]:
+    """The first checkpoint that can be loaded, and what is wrong with those before it.
+
+    One that cannot be read for now is an error: passing over it would lose what was trained since
+    the one before.
+    """
+    damaged: list[tuple[Path, str]] = []
     for path in paths:
         try:
             return load(path, only=only), damaged
-        except UnreadableCheckpointError:
-            raise  # passing over it would lose what was trained since the one before
-        except UserError as fault:
+        except DamagedCheckpointError as fault:
+            damaged.append((path, fault.why))
+        except UserError:
             if path.is_dir():  # or a run in training has removed it meanwhile
-                damaged.append(str(fault))
+                raise
     return None, damaged
 
 
@@ -327,7 +391,9 @@ _LOOKS = 100
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.glob("step-*") if (p / STATE).is_file())
+    """All checkpoints, also those that have lost their files."""
+    found = (p for p in folder.glob("step-*") if re.fullmatch(r"step-\d+", p.name))
+    return sorted(path for path in found if path.is_dir())
 
 
 def _versions(folder: Path) -> dict[Path, tuple[int, int]]:
@@ -335,18 +401,30 @@ def _versions(folder: Path) -> dict[Path, tuple[int, int]]:
     found = {}
     for path in _folders(folder):
         with suppress(FileNotFoundError):
-            about = (path / STATE).stat()
+            about = path.stat()
             found[path] = about.st_ino, about.st_mtime_ns
     return found
+
+
+def _newest_whole(folder: Path) -> Path | None:
+    return next((path for path in reversed(_folders(folder)) if _is_whole(path)), None)
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        verify(path)
+    except UserError:
+        return False
+    return True
 
 
 def _is_damaged(path: Path) -> bool:
     try:
         verify(path)
-    except UnreadableCheckpointError:
-        return False
-    except UserError:
+    except DamagedCheckpointError:
         return True
+    except UserError:
+        return False
     return False
 
 
@@ -365,12 +443,19 @@ def _hash_of(path: Path) -> str:
 
 def _verify(path: Path, digest: str) -> None:
     if _hash_of(path) != digest:
-        raise UserError(f"{path} is damaged; delete {path.parent} and start again")
+        raise _changed(path)
 
 
 def _read(path: Path, digest: str, most_bytes: int | None = None) -> bytes:
     """Read a file and check its hash."""
     data = read_regular(path, most_bytes)
     if _hash(data) != digest:
-        raise UserError(f"{path} is damaged; delete {path.parent} and start again")
+        raise _changed(path)
     return data
+
+
+def _changed(path: Path) -> DamagedCheckpointError:
+    return DamagedCheckpointError(
+        f"{path} is damaged; delete {path.parent} and start again",
+        f"{path.name} is not as it was written",
+    )

@@ -98,7 +98,7 @@ def check_trackers(config: MonitorConfig) -> None:
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The records a run has logged, oldest first; a half-written last line is ignored.
+    """The records a run has logged, oldest first; a half-written end is ignored.
 
     Records of earlier versions are translated to today's keys and units.
     """
@@ -106,7 +106,8 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        whole_lines, _, _ = read_regular(path).rpartition(b"\n")
+        # After a power cut a file may end in zeros, where data did not reach the disk.
+        whole_lines, _, _ = read_regular(path).rstrip(b"\0").rpartition(b"\n")
     except OSError as fault:
         raise UserError(
             f"cannot read {path}: {fault.strerror or fault}; repair the file"
@@ -142,8 +143,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as fault:
         raise UserError(
-            f"cannot write {path}: {fault.strerror or fault}; make room or choose another "
-            "output directory, then start the same command again to resume"
+            f"cannot write {path}: {fault.strerror or fault}; {atomic.what_to_do(fault)}"
         ) from fault
 
 
@@ -178,7 +178,7 @@ class Monitor:
             return self
         check_trackers(self.config)
         with _disk_errors(self.run / METRICS):
-            self.run.mkdir(parents=True, exist_ok=True)
+            atomic.make_folder(self.run)
             dropped = self._forget_steps_to_come()
             self._file = (self.run / METRICS).open("a")
         sent = frozenset((record["step"], record.get("epoch", 0)) for record in dropped)
@@ -201,8 +201,12 @@ class Monitor:
         self._shown.close()
         hurried = kind is not None and issubclass(kind, KeyboardInterrupt)
         close_all(self._trackers, kind is not None, 1.0 if hurried else CLOSING_SECONDS)
-        with _disk_errors(self.run / METRICS):
-            self._file.close()
+        try:
+            with _disk_errors(self.run / METRICS):
+                self._file.close()
+        except UserError:
+            if fault is None:  # or the error that ends the run says more
+                raise
 
     def _new_trackers(self, run: TrackedRun) -> list[Background]:
         trackers = []

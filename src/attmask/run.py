@@ -7,7 +7,7 @@ import shutil
 import socket
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +25,9 @@ from attmask.divergence import DivergedError
 from attmask.errors import UserError
 from attmask.heartbeat import HEARTBEAT
 from attmask.history import RUN, Extension, History, Return, now, read_history
+from attmask.monitor import METRICS
 from attmask.overrides import checked, extra_of, fields_of, text_of
+from attmask.wording import counted
 
 if TYPE_CHECKING:
     from attmask.sharded import Shards
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 CONFIG = "config.yaml"
 MOST_RETURNS = 3
 """So often may a run go back to a checkpoint."""
+CHECKPOINTS = "checkpoints"
 _LONGEST_NAME = 100
 _DISK_SECONDS = 30.0  # until a network disk shows a new file to other machines
 
@@ -53,6 +56,8 @@ class RunFolder:
         self.history = History()
         self.extended_from: int | None = None
         """The number of epochs that the run had before it was made longer by this start."""
+        self._data: Path | None = None
+        self._has_checkpoints = False
 
     def resume(self, groups: Collection[str] | None = None) -> Checkpoint | None:
         """Write the settings and return the newest checkpoint, or None if there is none.
@@ -68,6 +73,9 @@ class RunFolder:
         with together(), self._disk_errors():
             if distributed.is_main():
                 self._write_settings(found)
+                if found is not None:
+                    self._has_checkpoints = True
+                    self._put_damaged_aside(found.step)
         self.history = distributed.from_main(self.history)
         with together():
             self._check_shared_disk()
@@ -79,6 +87,7 @@ class RunFolder:
         tensors: Mapping[str, Mapping[str, Tensor]],
         progress: Mapping[str, object],
         *,
+        keep_every_steps: int | None = None,
         shards: "Shards | None" = None,
         writer: str | None = None,
     ) -> None:
@@ -88,6 +97,8 @@ class RunFolder:
         """
         if not distributed.is_main() and shards is None:
             return
+        if shards is None or shards.is_main:
+            self._flush_log()
         info = {
             **progress,
             "images": self.images,
@@ -95,15 +106,18 @@ class RunFolder:
             "config": self.config.model_dump(mode="json"),
         }
         checkpoint.save(
-            self.path / "checkpoints",
+            self.path / CHECKPOINTS,
             Checkpoint(step, tensors, info),
             keep=self.config.checkpoint.keep,
+            keep_every_steps=keep_every_steps,
             shards=shards,
             writer=writer,
         )
+        self._has_checkpoints = True
 
     def keep_origin(self, data: Path) -> None:
         """Record the path of the images, for `attmask resume`."""
+        self._data = data
         if distributed.is_main():
             with self._disk_errors():
                 self.history = self.history.with_changes(self.path, data=str(data.absolute()))
@@ -136,19 +150,54 @@ class RunFolder:
                     MOST_RETURNS,
                 )
 
+    def removed(self) -> Path | None:
+        """What was removed or renamed while the run trained: its folder or that of its checkpoints.
+
+        Names are looked at, not inodes, which some network disks change.
+        """
+        folder = self.path / CHECKPOINTS
+        with suppress(OSError):  # a disk that does not answer has not lost the folder
+            if not (self.path / CONFIG).exists():
+                return self.path
+            if self._has_checkpoints and not folder.is_dir():
+                return folder
+        return None
+
+    def write_again(self) -> None:
+        """Write the settings and the path of the images into a folder that was removed."""
+        with self._disk_errors():
+            atomic.write(self.path / CONFIG, to_yaml(self.config))
+        if self._data is not None:
+            self.keep_origin(self._data)
+        self._has_checkpoints = False
+
+    def _flush_log(self) -> None:
+        """Wait until the log is on the disk, so that no checkpoint is ahead of it."""
+        with self._disk_errors(), suppress(FileNotFoundError):
+            for path in (self.path / METRICS, self.path):
+                atomic.flush(path)
+
     def check_room(self, checkpoint_bytes: int) -> None:
         """Raise an error if the disk has no room for one more checkpoint."""
-        there = next(p for p in (self.path.absolute(), *self.path.absolute().parents) if p.exists())
-        free = shutil.disk_usage(there).free
+        free = self.free_bytes()
         if free < checkpoint_bytes:
             raise UserError(
-                f"a checkpoint takes {_amount(checkpoint_bytes)}, but the disk of {self.path} has "
-                f"{_amount(free)} free; make room or choose another --out"
+                f"a checkpoint takes {amount(checkpoint_bytes)}, but the disk of {self.path} has "
+                f"{amount(free)} free; make room or choose another --out"
             )
+
+    def count_checkpoints(self) -> int:
+        """How many there are by now."""
+        return checkpoint.count(self.path / CHECKPOINTS)
+
+    def free_bytes(self) -> int:
+        """The room on the disk of the run."""
+        there = next(p for p in (self.path.absolute(), *self.path.absolute().parents) if p.exists())
+        return shutil.disk_usage(there).free
 
     def _newest(self, groups: Collection[str] | None) -> Checkpoint | None:
         """The newest intact checkpoint, the same for all processes."""
-        folder = self.path / "checkpoints"
+        folder = self.path / CHECKPOINTS
         if distributed.world_size() == 1:
             with self._disk_errors():
                 return checkpoint.load_newest(folder, only=groups)
@@ -157,6 +206,20 @@ class RunFolder:
         name = distributed.from_main(None if mine is None else mine.name)
         with together(), self._disk_errors():
             return None if name is None else checkpoint.load(folder / name, only=groups)
+
+    def _put_damaged_aside(self, step: int) -> None:
+        """Put aside the damaged checkpoints that were passed over, and say what that costs."""
+        aside = checkpoint.put_damaged_aside(self.path / CHECKPOINTS, newer_than=step)
+        if not aside:
+            return
+        last = max(int(path.name.split("-")[2]) for path in aside)
+        log.warning(
+            "resuming at step %d: what was trained after it is trained again (%s or more); what is "
+            "damaged is put aside as %s, delete it when you no longer need it",
+            step,
+            counted(last - step, "step"),
+            ", ".join(str(path) for path in aside),
+        )
 
     def _check(self, found: Checkpoint | None) -> None:
         """Raise an error if the folder holds something else than this run."""
@@ -209,7 +272,8 @@ class RunFolder:
         except OSError as fault:
             why = fault.strerror or fault
             raise UserError(
-                f"cannot use {self.path} for a run: {why}; make room or choose another --out"
+                f"cannot use {self.path} for a run: {why}; {atomic.what_to_do(fault)}, or use "
+                "another --out"
             ) from fault
 
 
@@ -247,9 +311,11 @@ def refuse_other_folder(path: Path) -> None:
             return
     except OSError:  # no such path can be: for whoever writes there to tell
         return
-    if any((path / part).exists() for part in (CONFIG, "checkpoints")):
+    if any((path / part).exists() for part in (CONFIG, CHECKPOINTS)):
         return
-    if any(not is_index(entry) and entry.name != HEARTBEAT for entry in path.iterdir()):
+    # A run that was killed, or whose disk failed, while it wrote its settings has left a part.
+    entries = (entry for entry in path.iterdir() if entry.name != HEARTBEAT)
+    if any(not is_index(entry) and not atomic.is_unfinished(entry) for entry in entries):
         raise UserError(f"{path} is not empty and holds no run; choose another --out")
 
 
@@ -257,7 +323,7 @@ def saved_config(run: Path) -> PretrainConfig:
     """The settings of an existing run."""
     if (run / CONFIG).is_file():
         return from_yaml(run / CONFIG)
-    found = checkpoint.load_newest(run / "checkpoints", only=())
+    found = checkpoint.load_newest(run / CHECKPOINTS, only=())
     if found is None:
         raise UserError(f"{run} holds no run; give a folder that `attmask pretrain` has made")
     return _config_of(run, found)
@@ -313,5 +379,6 @@ def default_folder(data: Path, name: str, recipe: PretrainConfig, config: Pretra
     return Path("runs") / whole
 
 
-def _amount(size: int) -> str:
+def amount(size: int) -> str:
+    """A number of bytes in a unit that a person reads."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

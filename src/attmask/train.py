@@ -149,9 +149,6 @@ class Trainer:
         attach_engine_(self.distiller, config.train.sharding, self.device)
         self.optimizer = build_optimizer(self.distiller.student, config.optim)
         self.state = TrainingState(self.distiller, self.optimizer)
-        self.checkpoints = Checkpointing(
-            self.folder, self.state, self.precision.scaler, config.checkpoint
-        )
         self.skipped = SkippedSteps(
             run,
             self.device,
@@ -159,6 +156,14 @@ class Trainer:
             names=lambda samples: [source.place(sample) for sample in samples],
             parameters=[name for name, _ in self.distiller.student.named_parameters()],
             weights=self.state.whole_weights,
+        )
+        self.checkpoints = Checkpointing(
+            self.folder,
+            self.state,
+            self.precision.scaler,
+            self.skipped,
+            config.checkpoint,
+            steps_per_epoch=self.loader.steps_per_epoch,
         )
         self._wishes = Wishes()
         self._stop = 0
@@ -168,7 +173,6 @@ class Trainer:
         self._pace = Pace()
         self.watch = Watch(config)
         self.step = self.checkpoints.restore()
-        self.skipped.count = self.checkpoints.skipped_steps
         self._say_what_runs()
         self._say_what_was_extended()
 
@@ -247,7 +251,7 @@ class Trainer:
         self.skipped.settle()
         with together():
             self.heartbeat.check()
-        self.checkpoints.save(self.step, skipped_steps=self.skipped.count)
+        self.checkpoints.save(self.step)
 
     def check_room(self) -> None:
         """Refuse to train where the first checkpoint would not fit on the disk."""
@@ -259,6 +263,7 @@ class Trainer:
         total, first = self.schedules.steps, self.step
         if not self.finished:
             self.check_room()
+            self.checkpoints.say_what_is_kept(total)
         monitor = Monitor(
             self.run,
             self.config.monitor,
@@ -277,19 +282,16 @@ class Trainer:
             try:
                 with distributed.one_line_errors():
                     self._loop(evaluate, monitor, stopped)
+                self.save()
+                self.checkpoints.finish()
             except DivergedError:
                 raise
             except UserError as fault:
-                skipped = self.skipped.count
-                if not self._updating and self.checkpoints.save_after(
-                    fault, self.step, skipped_steps=skipped
-                ):
+                if not self._updating and self.checkpoints.save_after(fault, self.step):
                     monitor.message(f"saved at step {self.step} of {total}")
                 raise
             finally:
                 self.loader.close()
-            self.save()
-            self.checkpoints.finish()
             distributed.wait_for_all()  # a launcher may kill the others when one has ended
         outcome = Outcome(self.run, self.step, total, not self._evaluation_cut, first, self._stop)
         self.heartbeat.update(state="finished" if outcome.finished else "stopped", step=self.step)
@@ -312,7 +314,8 @@ class Trainer:
                 self._one_step(batch, monitor)
                 self.checkpoints.check()
                 self._stop, save = self._wishes.of_all(wishes)
-                if save and not self.finished:
+                kept = self.checkpoints.is_kept(self.step)
+                if (save or kept) and not self.finished:
                     self.save_if_well()
                 self._wishes.send(*wishes())  # after saving, or all would save again
                 if self._stop and not self.finished:

@@ -280,6 +280,40 @@ def test_checkpoints_are_written_on_the_way_and_few_are_kept(scenes: Path, tmp_p
     assert kept == ["step-00000010", "step-00000011", "step-00000012"]
 
 
+@pytest.mark.parametrize(("every", "kept"), [(1, [6, 12, 18]), (2, [12, 18]), (3, [18])])
+def test_the_checkpoints_of_some_epochs_are_written_and_kept(
+    scenes: Path, tmp_path: Path, every: int, kept: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    made = trainer(
+        scenes,
+        tmp_path,
+        f"checkpoint.keep_every_epochs={every}",
+        "checkpoint.keep=1",
+        "schedule.epochs=3",
+        "monitor.knn_every_epochs=0",
+    )
+    made.train()
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == [f"step-{step:08d}" for step in kept]
+    said = [line for line in caplog.messages if line.startswith("keeps ")]
+    epochs = "1 epoch" if every == 1 else f"{every} epochs"
+    assert len(said) == 1
+    assert said[0].startswith(f"keeps {len(kept)} checkpoint")
+    assert said[0].endswith(f"the newest 1, and that of every {epochs}")
+
+
+def test_too_little_room_for_all_checkpoints_is_a_warning_before_the_first_step(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = trainer(scenes, tmp_path, "checkpoint.keep_every_epochs=1", "schedule.epochs=1")
+    room = 2 * made.state.checkpoint_bytes
+    monkeypatch.setattr(made.folder, "free_bytes", lambda: room)
+    made.train()
+    (line,) = (line for line in caplog.messages if "the checkpoints to come take" in line)
+    assert "make room, or keep fewer (checkpoint.keep, checkpoint.keep_every_epochs)" in line
+
+
 def test_the_size_of_a_checkpoint_is_known_before_the_first_step(
     scenes: Path, tmp_path: Path
 ) -> None:
