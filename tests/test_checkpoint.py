@@ -399,3 +399,13 @@ def test_a_state_may_not_name_files_outside_of_its_folder(tmp_path: Path, name: 
     for read in (checkpoint.load, checkpoint.verify):
         with pytest.raises(UserError, match="is not a file of tensors in this folder; use another"):
             read(folder)
+
+
+def test_whoever_may_read_the_folder_may_read_the_weights(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        folder = checkpoint.save(tmp_path, made(1), keep=1)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert set(modes.values()) == {0o640}, modes

@@ -157,7 +157,7 @@ def test_a_tracker_that_fails_costs_one_warning_and_no_metrics(
     (tmp_path / "tensorboard").touch()  # where a folder should be
     run_steps(tmp_path, 0, 10, MonitorConfig())
     (warning,) = caplog.messages
-    assert warning.startswith("TensorBoard failed (FileExistsError: ")
+    assert warning.startswith("TensorBoard failed (File exists) and gets no more metrics")
     assert [record["step"] for record in read_metrics(tmp_path)] == list(range(10))
 
 

@@ -147,6 +147,8 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write a file without another copy in memory."""
     try:
         safetensors.torch.save_file({k: t.contiguous() for k, t in tensors.items()}, path)
+        # safetensors lets only the owner read its files; here as many may as may read the folder.
+        path.chmod(path.parent.stat().st_mode & 0o666)
     except SafetensorError as fault:
         if (found := re.search(r"\(os error (\d+)\)", str(fault))) is None:
             raise
@@ -177,7 +179,7 @@ def _reading(folder: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as fault:
         if not folder.is_dir():
-            raise UserError(
+            raise MissingCheckpointError(
                 f"there is no checkpoint {folder}; a run in training removes its older ones "
                 "(checkpoint.keep): give the folder of the run for its newest"
             ) from fault
@@ -267,6 +269,10 @@ def verify(folder: Path) -> None:
 
 class UnreadableCheckpointError(UserError):
     """Reading failed on the disk; the checkpoint itself may be intact."""
+
+
+class MissingCheckpointError(UserError):
+    """A checkpoint is not there, perhaps because a run in training has removed it."""
 
 
 class DamagedCheckpointError(UserError):
@@ -379,9 +385,8 @@ def _first_whole(
             return load(path, only=only), damaged
         except DamagedCheckpointError as fault:
             damaged.append((path, fault.why))
-        except UserError:
-            if path.is_dir():  # or a run in training has removed it meanwhile
-                raise
+        except MissingCheckpointError:
+            continue
     return None, damaged
 
 

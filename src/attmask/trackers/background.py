@@ -67,9 +67,7 @@ class Background:
 
     def _is_off(self) -> bool:
         if self._fault is not None and not self._off:
-            first_line = next(iter(str(self._fault).strip().splitlines()), "")
-            reason = ": ".join(filter(None, [type(self._fault).__name__, first_line]))
-            self._turn_off(f"failed ({reason})")
+            self._turn_off(f"failed ({_reason(self._fault)})")
         return self._off
 
     def _turn_off(self, reason: str) -> None:
@@ -92,6 +90,13 @@ class Background:
             if tracker is not None:
                 with suppress(Exception):
                     tracker.close(failed=True)
+
+
+def _reason(fault: Exception) -> str:
+    if isinstance(fault, OSError) and fault.strerror:
+        return fault.strerror
+    first_line = next(iter(str(fault).strip().splitlines()), "")
+    return ": ".join(filter(None, [type(fault).__name__, first_line]))
 
 
 def close_all(trackers: Sequence[Background], failed: bool, seconds: float) -> None:
