@@ -11,6 +11,7 @@ import shutil
 import signal
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -190,15 +191,16 @@ def test_checkpoints_of_some_steps_are_kept_for_ever(
     tmp_path: Path, every: int | None, kept: list[int]
 ) -> None:
     for step in range(1, 13):
-        checkpoint.save(tmp_path, made(step), keep=2, keep_every_steps=every)
+        is_kept = every is not None and step % every == 0
+        checkpoint.save(tmp_path, replace(made(step), is_kept=is_kept), keep=2)
     assert steps(tmp_path) == [f"step-{step:08d}" for step in kept]
 
 
-def test_kept_checkpoints_that_no_longer_match_are_removed_at_the_next_one(tmp_path: Path) -> None:
-    for step in range(1, 9):
-        checkpoint.save(tmp_path, made(step), keep=1, keep_every_steps=2)
-    checkpoint.save(tmp_path, made(9), keep=1, keep_every_steps=4)
-    assert steps(tmp_path) == ["step-00000004", "step-00000008", "step-00000009"]
+def test_what_was_kept_under_an_earlier_rule_stays(tmp_path: Path) -> None:
+    for step in range(1, 7):
+        is_kept = step % (2 if step < 4 else 5) == 0
+        checkpoint.save(tmp_path, replace(made(step), is_kept=is_kept), keep=1)
+    assert steps(tmp_path) == ["step-00000002", "step-00000005", "step-00000006"]
 
 
 def test_a_step_that_is_made_again_replaces_its_damaged_checkpoint(tmp_path: Path) -> None:

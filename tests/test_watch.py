@@ -9,7 +9,16 @@ import pytest
 from attmask.config import PretrainConfig, differences, override
 from attmask.overrides import fields_of
 from attmask.recipe import load_recipe, recipes
-from attmask.watch import GRACE_STEPS, WINDOW_RECORDS, WINDOW_STEPS, Finding, Kind, Watch, rules
+from attmask.watch import (
+    ATTENTION_GRACE_STEPS,
+    GRACE_STEPS,
+    WINDOW_RECORDS,
+    WINDOW_STEPS,
+    Finding,
+    Kind,
+    Watch,
+    rules,
+)
 
 DEMO = load_recipe("demo")
 LN_K = math.log(DEMO.head.prototypes)
@@ -67,8 +76,9 @@ def test_a_collapse_is_told_once_a_window_after_the_grace_steps(kind: Kind, ever
     watch = Watch(DEMO)
     (found,) = told(watch, range(0, 2000, every), lambda _: ill(kind))
     assert found.kind == kind
-    records = -(-GRACE_STEPS // every) + WINDOW_RECORDS - 1
-    assert found.step == max(GRACE_STEPS + WINDOW_STEPS, every * records)
+    grace = ATTENTION_GRACE_STEPS if kind == "uniform_attention" else GRACE_STEPS
+    records = -(-grace // every) + WINDOW_RECORDS - 1
+    assert found.step == max(grace + WINDOW_STEPS, every * records)
     assert watch.findings == (found,)
 
 

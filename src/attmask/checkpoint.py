@@ -9,26 +9,35 @@ In place of optimizer.safetensors, a run whose optimizer is sharded has a file o
 (shard-00001-..., see `sharded`); any run can resume from either.
 """
 
-import hashlib
 import itertools
 import json
 import logging
-import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import safetensors.torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from attmask import atomic
+from attmask.checkpoint_files import (
+    STATE,
+    STATE_HASH,
+    DamagedCheckpointError,
+    MissingCheckpointError,
+    groups_of,
+    hash_bytes,
+    hash_of,
+    read_group,
+    read_state,
+    reading,
+    verify_file,
+    write_tensors,
+)
 from attmask.errors import UserError
-from attmask.reading import MOST_BYTES, check_regular, read_regular
 from attmask.settings import Config, setting
 
 if TYPE_CHECKING:
@@ -36,8 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STATE = "state.json"
-STATE_HASH = "state.sha256"
 WEIGHTS = "weights"
 OPTIMIZER = "optimizer"
 
@@ -64,6 +71,8 @@ class Checkpoint:
     info: Mapping[str, Any]
     path: Path | None = None
     """Where it was read from."""
+    is_kept: bool = False
+    """Whether it is never removed."""
 
 
 def save(
@@ -71,15 +80,14 @@ def save(
     checkpoint: Checkpoint,
     *,
     keep: int,
-    keep_every_steps: int | None = None,
     shards: "Shards | None" = None,
     writer: str | None = None,
 ) -> Path:
     """Write a checkpoint below `folder` and remove all but the newest `keep`.
 
-    Those whose step is a multiple of `keep_every_steps` are never removed. Where the run is
-    sharded, every process calls it with its `shards` and the `writer` of the main one (see
-    `atomic.folder`), whose `checkpoint` holds the rest.
+    Those that were written to be kept are never removed. Where the run is sharded, every process
+    calls it with its `shards` and the `writer` of the main one (see `atomic.folder`), whose
+    `checkpoint` holds the rest.
     """
     final = folder / f"step-{checkpoint.step:08d}"
     try:
@@ -96,15 +104,15 @@ def save(
             f"{atomic.what_to_do(fault)}"
         ) from fault
     if shards is None or shards.is_main:
-        _remove_older(folder, final, keep, keep_every_steps)
+        _remove_older(folder, final, keep)
     return final
 
 
-def _remove_older(folder: Path, final: Path, keep: int, keep_every_steps: int | None) -> None:
+def _remove_older(folder: Path, final: Path, keep: int) -> None:
     """Remove what is not kept; the run goes on if that fails."""
     older = [other for other in _folders(folder) if other < final]
     for other in older[: max(0, len(older) + 1 - keep)]:
-        if keep_every_steps is not None and step_of(other) % keep_every_steps == 0:
+        if _is_kept(other):
             continue
         try:
             atomic.remove_folder(other)
@@ -116,12 +124,20 @@ def _remove_older(folder: Path, final: Path, keep: int, keep_every_steps: int | 
             )
 
 
+def _is_kept(path: Path) -> bool:
+    """Whether a checkpoint says that it is kept; if it cannot be read, it says nothing."""
+    try:
+        return read_state(path).get("kept") is True
+    except (OSError, UserError):
+        return False
+
+
 def _write_shards(folder: Path, shards: "Shards") -> dict[str, str]:
     """Write this process's shards; the hashes of the files of all processes."""
     own: dict[str, str] = {}
     for path in shards.write(folder):
         atomic.flush(path)  # on another machine the main process cannot
-        own[path.name] = _hash_of(path)
+        own[path.name] = hash_of(path)
     of_all = shards.gather(own)
     return {name: digest for of_one in of_all for name, digest in of_one.items()}
 
@@ -130,30 +146,18 @@ def _write(folder: Path, checkpoint: Checkpoint, hashes_of_shards: Mapping[str, 
     hashes = dict(hashes_of_shards)
     for name, tensors in checkpoint.tensors.items():
         path = folder / f"{name}.safetensors"
-        _write_tensors(path, tensors)
-        hashes[path.name] = _hash_of(path)
+        write_tensors(path, tensors)
+        hashes[path.name] = hash_of(path)
     state = {
         "step": checkpoint.step,
         "files": hashes,
         "shards": {OPTIMIZER: sorted(hashes_of_shards)} if hashes_of_shards else {},
         "info": dict(checkpoint.info),
+        "kept": checkpoint.is_kept,
     }
     data = json.dumps(state, indent=1).encode()
     (folder / STATE).write_bytes(data)
-    (folder / STATE_HASH).write_text(_hash(data))
-
-
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a file without another copy in memory."""
-    try:
-        safetensors.torch.save_file({k: t.contiguous() for k, t in tensors.items()}, path)
-        # safetensors lets only the owner read its files; here as many may as may read the folder.
-        path.chmod(path.parent.stat().st_mode & 0o666)
-    except SafetensorError as fault:
-        if (found := re.search(r"\(os error (\d+)\)", str(fault))) is None:
-            raise
-        number = int(found[1])
-        raise OSError(number, os.strerror(number)) from fault
+    (folder / STATE_HASH).write_text(hash_bytes(data))
 
 
 def load(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint:
@@ -162,126 +166,21 @@ def load(folder: Path, *, only: Collection[str] | None = None) -> Checkpoint:
     `only` names the groups of tensors to read, for instance `weights`; the files of the others are
     neither opened nor verified.
     """
-    with _reading(folder):
-        state = _read_state(folder)
+    with reading(folder):
+        state = read_state(folder)
         tensors = {
-            name: _read_group(folder, files, in_shards=name in state.get("shards", {}))
-            for name, files in _groups(state).items()
+            name: read_group(folder, files, in_shards=name in state.get("shards", {}))
+            for name, files in groups_of(state).items()
             if only is None or name in only
         }
     return Checkpoint(state["step"], tensors, state["info"], folder)
 
 
-@contextmanager
-def _reading(folder: Path) -> Iterator[None]:
-    """Turn errors of reading a checkpoint into one-line UserErrors."""
-    try:
-        yield
-    except FileNotFoundError as fault:
-        if not folder.is_dir():
-            raise MissingCheckpointError(
-                f"there is no checkpoint {folder}; a run in training removes its older ones "
-                "(checkpoint.keep): give the folder of the run for its newest"
-            ) from fault
-        raise DamagedCheckpointError(
-            f"{folder} is not a whole checkpoint ({fault}); put the file back, or use another "
-            "checkpoint",
-            f"{Path(fault.filename or folder).name} is missing",
-        ) from fault
-    except OSError as fault:
-        raise UnreadableCheckpointError(
-            f"cannot read the checkpoint {folder}: {fault.strerror or fault}; check the disk and "
-            "the permissions of its files"
-        ) from fault
-
-
-def _read_state(folder: Path) -> dict[str, Any]:
-    digest = read_regular(folder / STATE_HASH, MOST_BYTES).decode("ascii", errors="replace")
-    try:
-        state = json.loads(_read(folder / STATE, digest, MOST_BYTES))
-    except UserError:
-        raise
-    except (ValueError, RecursionError):
-        state = None
-    if (missing := _missing(state)) is not None:
-        raise UserError(
-            f"{folder / STATE} is not the state of a checkpoint: {missing}; use another checkpoint"
-        )
-    assert isinstance(state, dict)
-    return state
-
-
-def _missing(state: object) -> str | None:
-    """What a state lacks, whose hash is right: somebody may have written both."""
-    if not isinstance(state, dict):
-        return "it is not a JSON object"
-    if type(step := state.get("step")) is not int or not 0 <= step < 2**63:
-        return "it has no step"
-    if not isinstance(state.get("info"), dict):
-        return "it has no info"
-    files, shards = state.get("files"), state.get("shards", {})
-    if not isinstance(files, dict) or not all(isinstance(hash_, str) for hash_ in files.values()):
-        return "it has no hashes of files"
-    for name in files:
-        if re.fullmatch(r"[\w-]+(\.[\w-]+)*\.safetensors", name) is None:
-            return f"{name[:60]!r} is not a file of tensors in this folder"
-    if not isinstance(shards, dict) or not all(
-        isinstance(of_group, list)
-        and all(isinstance(name, str) and name in files for name in of_group)
-        for of_group in shards.values()
-    ):
-        return "its shards are not lists of its files"
-    return None
-
-
-def _groups(state: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """The files of each group of tensors, with their hashes."""
-    shards: dict[str, list[str]] = state.get("shards", {})
-    groups = {name: {file: state["files"][file] for file in of} for name, of in shards.items()}
-    for file, digest in state["files"].items():
-        if not any(file in of for of in groups.values()):
-            groups[file.removesuffix(".safetensors")] = {file: digest}
-    return groups
-
-
-def _read_group(folder: Path, files: Mapping[str, str], *, in_shards: bool) -> dict[str, Tensor]:
-    if not in_shards:
-        ((name, digest),) = files.items()
-        try:
-            return safetensors.torch.load(_read(folder / name, digest))
-        except (SafetensorError, KeyError) as fault:  # of an unknown number format
-            raise UserError(
-                f"{folder / name} does not hold tensors; use another checkpoint"
-            ) from fault
-    from attmask.sharded import read_whole  # imports PyTorch's checkpoints, which takes a second
-
-    for name, digest in files.items():
-        _verify(folder / name, digest)
-    return read_whole(folder, files)
-
-
 def verify(folder: Path) -> None:
     """Raise an error, as `load` does, if a checkpoint is not whole; nothing is kept in memory."""
-    with _reading(folder):
-        for name, digest in _read_state(folder)["files"].items():
-            _verify(folder / name, digest)
-
-
-class UnreadableCheckpointError(UserError):
-    """Reading failed on the disk; the checkpoint itself may be intact."""
-
-
-class MissingCheckpointError(UserError):
-    """A checkpoint is not there, perhaps because a run in training has removed it."""
-
-
-class DamagedCheckpointError(UserError):
-    """A checkpoint is not as it was written."""
-
-    def __init__(self, line: str, why: str) -> None:
-        super().__init__(line)
-        self.why = why
-        """What is wrong, without advice."""
+    with reading(folder):
+        for name, digest in read_state(folder)["files"].items():
+            verify_file(folder / name, digest)
 
 
 def newest(folder: Path) -> Path | None:
@@ -431,36 +330,3 @@ def _is_damaged(path: Path) -> bool:
     except UserError:
         return False
     return False
-
-
-def _hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def _hash_of(path: Path) -> str:
-    check_regular(path)
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(2**20):
-            digest.update(part)
-    return digest.hexdigest()
-
-
-def _verify(path: Path, digest: str) -> None:
-    if _hash_of(path) != digest:
-        raise _changed(path)
-
-
-def _read(path: Path, digest: str, most_bytes: int | None = None) -> bytes:
-    """Read a file and check its hash."""
-    data = read_regular(path, most_bytes)
-    if _hash(data) != digest:
-        raise _changed(path)
-    return data
-
-
-def _changed(path: Path) -> DamagedCheckpointError:
-    return DamagedCheckpointError(
-        f"{path} is damaged; delete {path.parent} and start again",
-        f"{path.name} is not as it was written",
-    )

@@ -138,7 +138,7 @@ class Checkpointing:
                 step,
                 made.tensors,
                 progress,
-                keep_every_steps=self._keep_every_steps,
+                is_kept=self.is_kept(step),
                 shards=made.shards,
                 writer=writer,
             )

@@ -87,7 +87,7 @@ class RunFolder:
         tensors: Mapping[str, Mapping[str, Tensor]],
         progress: Mapping[str, object],
         *,
-        keep_every_steps: int | None = None,
+        is_kept: bool = False,
         shards: "Shards | None" = None,
         writer: str | None = None,
     ) -> None:
@@ -107,9 +107,8 @@ class RunFolder:
         }
         checkpoint.save(
             self.path / CHECKPOINTS,
-            Checkpoint(step, tensors, info),
+            Checkpoint(step, tensors, info, is_kept=is_kept),
             keep=self.config.checkpoint.keep,
-            keep_every_steps=keep_every_steps,
             shards=shards,
             writer=writer,
         )

@@ -1,8 +1,11 @@
 """How long the threads of OpenMP spin before they sleep, when they wait for each other on a CPU.
 
-By default a waiting thread spins for milliseconds. Beside other work it then holds the core that
-the thread it waits for needs, and a training on two busy cores makes a tenth of its speed. Threads
-that sleep at once lose a quarter of it on a quiet machine (benchmarks/threads.py).
+By default a waiting thread spins for milliseconds. Beside other work, such as the worker processes
+of the training itself, it then holds the core that the thread it waits for needs: the demo makes a
+fifth of its images per second beside a busy process on each core, where half would be its share.
+Threads that sleep at once lose speed on a quiet machine. A thousand turns are a few microseconds:
+half the speed beside other work, and on a quiet machine no less than by default
+(benchmarks/threads.py).
 """
 
 import os

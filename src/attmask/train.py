@@ -1,7 +1,6 @@
 """Pre-training: the loop around the step, with checkpoints, evaluations and the log."""
 
 import logging
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -10,16 +9,15 @@ from pathlib import Path
 import torch
 
 from attmask import distributed
-from attmask.agreement import Wishes, mean_metrics, require_same, together
+from attmask.agreement import Wishes, require_same, together
 from attmask.checkpointing import Checkpointing
 from attmask.config import PretrainConfig, check_shares, with_epochs
 from attmask.data.batch import Batch
-from attmask.data.config import DataConfig
 from attmask.data.decode import check_readable
 from attmask.data.loader import Loader
 from attmask.data.quarantine import Quarantine
 from attmask.data.source import Source
-from attmask.data.subset import first_per_class, first_percent
+from attmask.data.subset import trained_on
 from attmask.data.views import Views
 from attmask.divergence import DivergedError, SkippedSteps
 from attmask.engine import attach_engine_
@@ -29,16 +27,16 @@ from attmask.heap import Heap, return_freed_memory
 from attmask.heartbeat import Heartbeat
 from attmask.history import now as time_now
 from attmask.interrupt import StopRequestedError, stop_signals
-from attmask.metric import Metric, values_by_key
+from attmask.metric import Metric
 from attmask.models.backbone import Backbone
-from attmask.monitor import Monitor, Pace, read_metrics
+from attmask.monitor import Monitor, read_metrics
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.run import RunFolder
 from attmask.schedules import Schedules, StepSchedule, changes_at
 from attmask.state import TrainingState
 from attmask.step import StepReport, Update, compute_gradients, update_
-from attmask.watch import Watch
+from attmask.step_log import StepLog
 
 log = logging.getLogger(__name__)
 
@@ -76,23 +74,6 @@ class Outcome:
         return self.finished and self.first_step == self.total_steps
 
 
-def _subset(source: Source, data: DataConfig) -> Source:
-    """The images that data.percent or data.per_class select; all if per_class lacks labels."""
-    if data.percent is not None:
-        return first_percent(source, data.percent)
-    if (count := data.per_class) is None:
-        return source
-    if source.labels is None:
-        log.log(
-            logging.WARNING if distributed.is_main() else logging.INFO,
-            "the images have no labels, so data.per_class=%d does not apply: all %d are used",
-            count,
-            len(source),
-        )
-        return source
-    return first_per_class(source, count)
-
-
 class Trainer:
     """A pre-training run: its parts, its progress, and how it is saved and resumed."""
 
@@ -115,7 +96,7 @@ class Trainer:
         asked = config.train.workers
         self.workers = default_workers() if asked is None else asked
         with together():
-            source = _subset(source, config.data)
+            source = self._trained_on(source)
             check_readable(source, config.data)
             check_shares(config, distributed.world_size())
             self.loader = self._loader(source)
@@ -170,11 +151,22 @@ class Trainer:
         self._updating = False
         self.heap = Heap()
         self._evaluation_cut = False
-        self._pace = Pace()
-        self.watch = Watch(config)
+        self.told = StepLog(
+            config, self.loader, self.skipped, self.heartbeat, total_steps=self.schedules.steps
+        )
         self.step = self.checkpoints.restore()
         self._say_what_runs()
         self._say_what_was_extended()
+
+    def _trained_on(self, source: Source) -> Source:
+        count = self.config.data.per_class
+        if count is not None and source.labels is None and distributed.is_main():
+            log.warning(
+                "the images have no labels, so data.per_class=%d does not apply: all %d are used",
+                count,
+                len(source),
+            )
+        return trained_on(source, self.config.data)
 
     def _loader(self, source: Source) -> Loader:
         config, main = self.config, distributed.is_main()
@@ -307,7 +299,7 @@ class Trainer:
 
         if self.evaluation_missing():
             self._evaluate(evaluate, monitor, stopped)
-        self._pace.restart(self.step, self.loader.waited_seconds)
+        self.told.restart(self.step)
         while not self.finished and not self._is_stopped(stopped):
             epoch, done = divmod(self.step, self.schedules.steps_per_epoch)
             for batch in self.loader.epoch(epoch, done):
@@ -339,7 +331,7 @@ class Trainer:
         self.step += 1
         self.heartbeat.update(step=self.step, epoch=now.epoch, step_time=time_now())
         if due:
-            self._report(report, now, monitor)
+            self.told.tell(report, now, self.step, monitor)
         self.skipped.add(now, batch.samples.tolist(), report, update)
 
     def learn(
@@ -372,51 +364,6 @@ class Trainer:
                 f"{2 * config.train.accumulate} or train.recompute=true, which change only memory "
                 "and time"
             ) from fault
-
-    def _report(self, report: StepReport, now: StepSchedule, monitor: Monitor) -> None:
-        """Log the step and show it; this is the only place that waits for the device."""
-        metrics = mean_metrics(report.metrics())
-        total = metrics[0].value
-        self._tell_unreadable()
-        speed, waiting = self._pace.measure(self.step, self.loader.waited_seconds)
-        images_per_second = speed * self.config.train.batch_size
-        unreadable = self.loader.quarantine.count
-        monitor.log(
-            *metrics,
-            *now.metrics(),
-            Metric("speed.images_per_second", images_per_second, "images/s", True, title="speed"),
-            Metric("speed.waiting", 100 * waiting, "%", False, title="waiting for data"),
-            Metric("data.unreadable", unreadable, "images", False, title="unreadable images"),
-            Metric("health.skipped_steps", self.skipped.count, "steps", False, title="skipped"),
-            step=now.step,
-            epoch=now.epoch,
-        )
-        if self.config.monitor.watch:
-            self._warn(metrics, now)
-        monitor.progress(self.step, total, images_per_second, waiting)
-        self.heartbeat.update(
-            images_per_second=images_per_second,
-            seconds_left=(self.schedules.steps - self.step) / max(speed, 1e-9),
-            skipped_steps=self.skipped.count,
-            loss=total if math.isfinite(total) else None,
-            findings=[finding.text for finding in self.watch.findings],
-        )
-
-    def _warn(self, metrics: tuple[Metric, ...], now: StepSchedule) -> None:
-        """Warn of what the watch has found; all processes find the same, the main one speaks."""
-        for finding in self.watch.see(now.step, now.epoch, values_by_key(metrics)):
-            if distributed.is_main():
-                log.warning("step %d: %s", now.step, finding.text)
-
-    def _tell_unreadable(self) -> None:
-        """Add the unreadable images that other processes met, so that all count the same ones."""
-        quarantine = self.loader.quarantine
-        if distributed.world_size() > 1:
-            told = distributed.gather(quarantine.take_untold())
-            with together():
-                for lines in told:
-                    quarantine.add(lines)
-            quarantine.take_untold()  # all have them
 
     def evaluation_missing(self) -> bool:
         """Whether a resumed run still lacks the evaluation of its current step."""
@@ -465,4 +412,4 @@ class Trainer:
             monitor.message(f"epoch {epoch}: {said}")
         return_freed_memory()
         self.heartbeat.update(state="training")
-        self._pace.restart(self.step, self.loader.waited_seconds)
+        self.told.restart(self.step)

@@ -16,6 +16,8 @@ MOST = 0.9
 """The share of the records of a window in which a rule must hold: one odd batch does not count."""
 GRACE_STEPS = 100
 """No rule is applied before, because an untrained network has neither targets nor attention."""
+ATTENTION_GRACE_STEPS = 300
+"""The attention of small initial weights is uniform for longer, also in healthy trainings."""
 
 UNIFORM_TARGETS = 0.99
 """Entropy of a target as a share of ln K."""
@@ -67,6 +69,7 @@ class Rule:
     """The metrics without which it is not applied."""
     holds: Callable[[Values], bool]
     tell: Callable[[Values], str]
+    grace_steps: int = GRACE_STEPS
     after_warmup: bool = True
     """Whether the first epochs, in which the learning rate rises, do not count."""
     hidden_by: tuple[Kind, ...] = ()
@@ -111,10 +114,9 @@ class Watch:
 
     def see(self, step: int, epoch: int, values: Values) -> tuple[Finding, ...]:
         """Take the metrics of a record by their keys; return what was not wrong before."""
-        if step < GRACE_STEPS:
-            return ()
         for rule in self._rules:
-            early = rule.after_warmup and epoch < self._warmup_epochs
+            in_warmup = rule.after_warmup and epoch < self._warmup_epochs
+            early = in_warmup or step < rule.grace_steps
             if not early and all(_is_number(values.get(key)) for key in rule.reads):
                 self._windows[rule.kind].add(step, rule.holds(values))
         last = self._last()
@@ -286,6 +288,7 @@ def _attention(config: PretrainConfig) -> tuple[Rule, ...]:
                 f"raise backbone.init_std (now {backbone.init_std:g}) towards 1/sqrt(width) or "
                 f"schedule.lr (now {config.schedule.lr:g}), or choose another {layer}"
             ),
+            grace_steps=ATTENTION_GRACE_STEPS,
             hidden_by=("blank_images",),
         ),
         Rule(

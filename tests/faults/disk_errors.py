@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from attmask import checkpoint
+from attmask.checkpoint_files import read_state
 from attmask.cli import main
 from attmask.run import RunFolder
 from tests.faults.shim import Kind, Shim
@@ -145,7 +146,7 @@ def bits(run: Path) -> object:
     assert newest is not None
     found = checkpoint.load(newest)
     assert found.step == STEPS
-    return checkpoint._read_state(newest)["files"]
+    return read_state(newest)["files"]
 
 
 NONE = Case(-1, errno.ENOSPC, False, False)

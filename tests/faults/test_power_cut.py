@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,7 @@ class Check:
 
 def save_some(shim: Shim, folder: Path, keep: int) -> None:
     for step in range(1, STEPS + 1):
-        checkpoint.save(folder, made(step), keep=keep, keep_every_steps=3)
+        checkpoint.save(folder, replace(made(step), is_kept=step % 3 == 0), keep=keep)
         shim.mark(f"{RECORDED}{step}")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from attmask import checkpoint, checkpointing
+from attmask import checkpoint, checkpoint_files, checkpointing
 from attmask.cli import main
 from attmask.config import from_yaml
 from attmask.run import origin_of
@@ -134,7 +134,7 @@ def test_a_folder_removed_in_the_middle_of_a_checkpoint_is_noticed_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run, begun = tmp_path / "run", tmp_path / "begun"
-    whole = checkpoint._write_tensors
+    whole = checkpoint_files.write_tensors
 
     def wait_and_write(path: Path, tensors: dict[str, Tensor]) -> None:
         if not begun.exists() and path.parent.name.endswith(f"step-{step:08d}"):
@@ -144,7 +144,7 @@ def test_a_folder_removed_in_the_middle_of_a_checkpoint_is_noticed_too(
         whole(path, tensors)
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "_write_tensors", wait_and_write)
+        patched.setattr(checkpoint, "write_tensors", wait_and_write)
         process = Forked(tmp_path / "said", *command(scenes, run))
     wait_for(begun.exists, process)
     harm(run)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Int, Int64
 
+from attmask.data.config import DataConfig
 from attmask.data.kept import kept_arrays
 from attmask.data.source import LARGE, Source
 from attmask.data.stores.columns import Chunks, pieces
@@ -77,6 +78,15 @@ def first_percent(source: Source, percent: float) -> Source:
     return _subset(
         source, f"percent={percent}", lambda classes, positions: positions < kept[classes]
     )
+
+
+def trained_on(source: Source, data: DataConfig) -> Source:
+    """The images that data.percent or data.per_class select; all if per_class lacks labels."""
+    if data.percent is not None:
+        return first_percent(source, data.percent)
+    if data.per_class is not None and source.labels is not None:
+        return first_per_class(source, data.per_class)
+    return source
 
 
 def _share(sizes: Int64[np.ndarray, " k"], percent: float) -> Int64[np.ndarray, " k"]:

@@ -13,13 +13,7 @@ from attmask.agreement import SharedError, together
 from attmask.data.config import DataConfig
 from attmask.data.images import Images
 from attmask.data.source import Source
-from attmask.data.subset import (
-    first_per_class,
-    first_percent,
-    split_holdout,
-    spread_evenly,
-    thinned,
-)
+from attmask.data.subset import split_holdout, spread_evenly, thinned, trained_on
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import CenterCrop, Crop, RandomResizedCrop
 from attmask.evaluation.features.forward import Autocast, Features, collect
@@ -219,15 +213,6 @@ def _some(source: Source, most: int) -> list[int]:
     return spread_evenly(source.labels, len(source), most)
 
 
-def _trained_on(train: Source, data: DataConfig) -> Source:
-    """The subset of the training images that the run trains on."""
-    if data.percent is not None:
-        return first_percent(train, data.percent)
-    if data.per_class is not None and train.labels is not None:
-        return first_per_class(train, data.per_class)
-    return train
-
-
 def crops_held(images: Images, data: DataConfig, monitor: MonitorConfig) -> int:
     """The number of crops that an online evaluation keeps in memory during a run, which several
     processes share among them."""
@@ -243,7 +228,7 @@ def _bank_and_queries(
     """The bank of labelled images, the queries and the maximum number of queries; without labels
     the bank is None."""
     most = monitor.knn_max_bank_images + monitor.knn_max_query_images + monitor.quality_max_images
-    train = thinned(_trained_on(images.train, data), round(most / HOLDOUT))
+    train = thinned(trained_on(images.train, data), round(most / HOLDOUT))
     held_out = None if images.held_out is None else thinned(images.held_out, most)
     without_labels = None, held_out or train, monitor.quality_max_images
     if train.labels is None or len(train.classes) < 2:

@@ -1,0 +1,86 @@
+"""What is told of a step: its metrics, progress, heartbeat, and warnings of the watch."""
+
+import logging
+import math
+
+from attmask import distributed
+from attmask.agreement import mean_metrics, together
+from attmask.config import PretrainConfig
+from attmask.data.loader import Loader
+from attmask.divergence import SkippedSteps
+from attmask.heartbeat import Heartbeat
+from attmask.metric import Metric, values_by_key
+from attmask.monitor import Monitor, Pace
+from attmask.schedules import StepSchedule
+from attmask.step import StepReport
+from attmask.watch import Watch
+
+log = logging.getLogger(__name__)
+
+
+class StepLog:
+    """Tells of steps every `monitor.log_every_steps`; all processes call it together."""
+
+    def __init__(
+        self,
+        config: PretrainConfig,
+        loader: Loader,
+        skipped: SkippedSteps,
+        heartbeat: Heartbeat,
+        *,
+        total_steps: int,
+    ) -> None:
+        self.watch = Watch(config)
+        self._config, self._loader, self._skipped = config, loader, skipped
+        self._heartbeat = heartbeat
+        self._total_steps = total_steps
+        self._pace = Pace()
+
+    def restart(self, done: int) -> None:
+        """Begin to measure the speed after so many steps."""
+        self._pace.restart(done, self._loader.waited_seconds)
+
+    def tell(self, report: StepReport, now: StepSchedule, done: int, monitor: Monitor) -> None:
+        """Log the last of the steps that are done; only this waits for the device."""
+        metrics = mean_metrics(report.metrics())
+        total = metrics[0].value
+        self._share_unreadable()
+        speed, waiting = self._pace.measure(done, self._loader.waited_seconds)
+        images_per_second = speed * self._config.train.batch_size
+        unreadable, skipped = self._loader.quarantine.count, self._skipped.count
+        monitor.log(
+            *metrics,
+            *now.metrics(),
+            Metric("speed.images_per_second", images_per_second, "images/s", True, title="speed"),
+            Metric("speed.waiting", 100 * waiting, "%", False, title="waiting for data"),
+            Metric("data.unreadable", unreadable, "images", False, title="unreadable images"),
+            Metric("health.skipped_steps", skipped, "steps", False, title="skipped steps"),
+            step=now.step,
+            epoch=now.epoch,
+        )
+        if self._config.monitor.watch:
+            self._warn(metrics, now)
+        monitor.progress(done, total, images_per_second, waiting)
+        self._heartbeat.update(
+            images_per_second=images_per_second,
+            seconds_left=(self._total_steps - done) / max(speed, 1e-9),
+            skipped_steps=skipped,
+            loss=total if math.isfinite(total) else None,
+            findings=[finding.text for finding in self.watch.findings],
+        )
+
+    def _warn(self, metrics: tuple[Metric, ...], now: StepSchedule) -> None:
+        """Warn of what the watch has found; all processes find the same, the main one speaks."""
+        for finding in self.watch.see(now.step, now.epoch, values_by_key(metrics)):
+            if distributed.is_main():
+                log.warning("step %d: %s", now.step, finding.text)
+
+    def _share_unreadable(self) -> None:
+        """Add the unreadable images that other processes met, so that all count the same ones."""
+        quarantine = self._loader.quarantine
+        if distributed.world_size() > 1:
+            told = distributed.gather(quarantine.take_untold())
+            with together():
+                for lines in told:
+                    quarantine.add(lines)
+            quarantine.take_untold()  # all have them
