@@ -36,8 +36,8 @@ demo: setup  ## pre-train, evaluate and draw on generated images (minutes on a C
 test: setup  ## the tests, on two processes
 	@OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile -m "not slow"
 
-test-slow: setup  ## the tests that take minutes
-	@OMP_NUM_THREADS=2 $(RUN) -m pytest -m slow
+test-slow: setup  ## the tests that take minutes, on two processes
+	@OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2 --dist loadfile -m slow
 
 check: setup  ## ruff, strict mypy and the import table
 	@$(RUN) -m ruff check $(CODE)

@@ -37,9 +37,9 @@ def measured(policy: dict[str, str], images: Path, seconds: float) -> float:
     environment = {k: v for k, v in os.environ.items() if k not in VARIABLES}
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
+        command = f"-m attmask pretrain {images} --recipe demo --out {run}".split()
         training = subprocess.Popen(
-            [sys.executable, "-m", "attmask", "pretrain", images, "--recipe", "demo", "--out", run]
-            + [*SETTINGS, "monitor.log_every_steps=5"],
+            [sys.executable, *command, *SETTINGS, "monitor.log_every_steps=5"],
             env={**environment, **policy},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -50,7 +50,7 @@ def measured(policy: dict[str, str], images: Path, seconds: float) -> float:
         time.sleep(seconds)
         training.send_signal(signal.SIGTERM)
         training.wait()
-        rates = [json.loads(line)["speed.images_per_second"] for line in log.open()]
+        rates = [float(json.loads(line)["speed.images_per_second"]) for line in log.open()]
     return statistics.median(rates[1:] or rates)
 
 

@@ -252,7 +252,7 @@ def test_a_disk_that_cannot_be_written_to_is_a_warning(
     held = Heartbeat(tmp_path)
     held.take()
 
-    def full(path: Path, content: str) -> None:
+    def full(path: Path, content: str, *, flushes: bool) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(atomic, "write", full)

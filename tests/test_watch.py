@@ -137,7 +137,8 @@ def test_a_collapse_is_told_again_only_after_it_was_over_for_a_window(kind: Kind
 
     watch = Watch(DEMO)
     first, second = told(watch, range(0, 2000, 10), comes_and_goes)
-    assert first.step == GRACE_STEPS + WINDOW_STEPS
+    grace = ATTENTION_GRACE_STEPS if kind == "uniform_attention" else GRACE_STEPS
+    assert first.step == grace + WINDOW_STEPS
     assert second.step > 1200 + 0.8 * WINDOW_STEPS
     watch = Watch(DEMO)
     told(watch, range(0, 1200, 10), comes_and_goes)

@@ -25,14 +25,17 @@ _own_writers: set[str] = set()
 """The writers of this process that have not finished."""
 
 
-def write(path: Path, content: bytes | str) -> None:
-    """Write a file; text is encoded as UTF-8."""
-    with file(path) as part:
+def write(path: Path, content: bytes | str, *, flushes: bool = True) -> None:
+    """Write a file; text is encoded as UTF-8.
+
+    What is written anew every few seconds and needs not survive a power cut is not flushed.
+    """
+    with file(path, flushes=flushes) as part:
         part.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
-def file(path: Path) -> Iterator[Path]:
+def file(path: Path, *, flushes: bool = True) -> Iterator[Path]:
     """Give a path to write to; the file there replaces `path` unless the block raises.
 
     The temporary name ends like the final one, for libraries that go by the suffix.
@@ -44,9 +47,11 @@ def file(path: Path) -> Iterator[Path]:
         part.touch()
         remove_leftovers(part, [path.parent])
         yield part
-        flush(part)
+        if flushes:
+            flush(part)
         part.replace(path)
-        flush(path.parent)
+        if flushes:
+            flush(path.parent)
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)

@@ -83,8 +83,9 @@ def read_state(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         state = None
     if (missing := _missing(state)) is not None:
-        raise UserError(
-            f"{folder / STATE} is not the state of a checkpoint: {missing}; use another checkpoint"
+        raise DamagedCheckpointError(
+            f"{folder / STATE} is not the state of a checkpoint: {missing}; use another checkpoint",
+            f"{STATE} is not the state of a checkpoint: {missing}",
         )
     assert isinstance(state, dict)
     return state
@@ -130,8 +131,9 @@ def read_group(folder: Path, files: Mapping[str, str], *, in_shards: bool) -> di
         try:
             return safetensors.torch.load(read_verified(folder / name, digest))
         except (SafetensorError, KeyError) as fault:  # of an unknown number format
-            raise UserError(
-                f"{folder / name} does not hold tensors; use another checkpoint"
+            raise DamagedCheckpointError(
+                f"{folder / name} does not hold tensors; use another checkpoint",
+                f"{name} does not hold tensors",
             ) from fault
     from attmask.sharded import read_whole  # imports PyTorch's checkpoints, which takes a second
 

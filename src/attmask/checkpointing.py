@@ -194,7 +194,7 @@ class Checkpointing:
 
         All processes save together where all have the error, otherwise the main one alone.
         """
-        alone = distributed.world_size() > 1 and not fault.in_all_processes
+        alone = distributed.world_size() > 1 and not isinstance(fault, SharedError)
         if alone and self.state.is_sharded:
             return False  # it takes all processes to put the weights together
         try:

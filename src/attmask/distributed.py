@@ -305,8 +305,9 @@ def one_line_errors() -> Iterator[None]:
 
 
 def _is_communication(fault: RuntimeError) -> bool:
-    """gloo raises plain RuntimeErrors, which name its files."""
-    return isinstance(fault, dist.DistError) or "gloo" in str(fault) or "NCCL" in str(fault)
+    """gloo raises plain RuntimeErrors, most of which name its files."""
+    signs = ("gloo", "NCCL", "pair closure", "Connection closed by peer")
+    return isinstance(fault, dist.DistError) or any(sign in str(fault) for sign in signs)
 
 
 def own_device(device: torch.device) -> torch.device:

@@ -218,7 +218,7 @@ class Heartbeat:
 
     def _write(self) -> None:
         beat = {"time": now(), **self._values, "holder": self._holder.model_dump()}
-        atomic.write(self.path, json.dumps(beat, indent=1) + "\n")
+        atomic.write(self.path, json.dumps(beat, indent=1) + "\n", flushes=False)
 
 
 def read_beat(run: Path) -> Beat | None:

@@ -51,6 +51,7 @@ def test_a_damaged_newest_checkpoint_falls_back_loudly_and_is_put_aside(
     assert not any(entry.levelno >= logging.WARNING for entry in caplog.records), "met once"
 
 
+@pytest.mark.slow
 def test_two_processes_fall_back_together(scenes: Path, tmp_path: Path) -> None:
     said = run_group([ROOT / "tests" / "damaged_runs.py", scenes, tmp_path], 2)
     for kind in DAMAGES:

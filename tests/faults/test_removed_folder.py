@@ -80,7 +80,7 @@ REMOVALS = pytest.mark.parametrize(
     [
         (remove, "run", "its log and checkpoints"),
         (remove_checkpoints, "run/checkpoints", "its checkpoints"),
-        (rename, "run", "its log and checkpoints"),
+        pytest.param(rename, "run", "its log and checkpoints", marks=pytest.mark.slow),
     ],
 )
 

@@ -398,7 +398,7 @@ def test_weights_that_are_not_finite_are_never_saved(scenes: Path, tmp_path: Pat
     made.step = 1
     with torch.no_grad():
         made.distiller.student.backbone.mask_token[0, 0] = torch.nan
-    with pytest.raises(UserError, match=r"not finite after step 1 .*lower schedule\.lr"):
+    with pytest.raises(UserError, match=r"not finite after step 1; .*lower schedule\.lr"):
         made.save()
     assert last_checkpoint(tmp_path).step == 0
 

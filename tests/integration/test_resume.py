@@ -107,7 +107,14 @@ def test_a_killed_process_goes_on_from_its_last_checkpoint(
     assert_same_run(run, undisturbed)
 
 
-@pytest.mark.parametrize(("victim", "delay"), [(0, 0.0), (1, 0.02), (0, 0.05)])
+@pytest.mark.parametrize(
+    ("victim", "delay"),
+    [
+        (0, 0.0),
+        pytest.param(1, 0.02, marks=pytest.mark.slow),
+        pytest.param(0, 0.05, marks=pytest.mark.slow),
+    ],
+)
 def test_a_worker_killed_for_memory_is_one_line_and_the_last_step_is_saved(
     scenes: Path, tmp_path: Path, undisturbed: Path, victim: int, delay: float
 ) -> None:

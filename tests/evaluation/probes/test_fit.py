@@ -102,7 +102,7 @@ def test_images_without_labels_are_refused(
         fit(model, replace(split.train, labels=None, classes=()), extractor)
 
 
-@pytest.mark.parametrize("rates", [(1e37,), (1e37, 2e37)])
+@pytest.mark.parametrize("rates", [(1e30,), (1e30, 5e29)])
 def test_rates_that_overflow_are_refused_and_nothing_is_kept(
     rates: tuple[float, ...],
     model: FrozenModel,
@@ -110,7 +110,7 @@ def test_rates_that_overflow_are_refused_and_nothing_is_kept(
     extractor: FeatureExtractor,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    large = clouds(len(split.train), len(split.train.classes), apart=1e4)
+    large = clouds(len(split.train), len(split.train.classes), apart=1e11)
     monkeypatch.setattr(module, "plain_and_flipped", lambda *_, **__: (large, None))
     settings = LinearCached(epochs=2, rates=rates)
     with pytest.raises(UserError, match=r"the weights overflow at every learning rate .* rates="):

@@ -232,8 +232,8 @@ def test_rates_that_overflow_can_be_replaced_as_the_error_says(
 ) -> None:
     data = published(tmp_path / "in9", {"original": 1}, train=2)
     with torch.no_grad():
-        dict(model.backbone.named_parameters())["vit.norm.weight"].mul_(1e4)
-    protocol = BackgroundReliance(epochs=2, rates=(1e37,))
+        dict(model.backbone.named_parameters())["vit.norm.weight"].mul_(1e11)
+    protocol = BackgroundReliance(epochs=2, rates=(1e30,))
     with pytest.raises(UserError, match=r"rates=\[1e-5,1e-4\]"):
         protocol.measure(model, data, extractor)
     smaller = protocol.model_copy(update={"rates": (1e-5, 1e-4)})

@@ -221,8 +221,8 @@ def test_rates_that_overflow_can_be_replaced_as_the_error_says(
     model: FrozenModel, data: Split, extractor: FeatureExtractor, reference: str
 ) -> None:
     with torch.no_grad():
-        dict(model.backbone.named_parameters())["vit.norm.weight"].mul_(1e4)
-    protocol = Occlusion(reference=reference, rates=(1e37,), **FAST)
+        dict(model.backbone.named_parameters())["vit.norm.weight"].mul_(1e11)
+    protocol = Occlusion(reference=reference, rates=(1e30,), **FAST)
     with pytest.raises(UserError, match=r"rates=\[1e-5,1e-4\]"):
         protocol.measure(model, data, extractor)
     smaller = protocol.model_copy(update={"rates": (1e-5, 1e-4)})
