@@ -123,7 +123,8 @@ class Heartbeat:
         self.run = run
         self._holder = Holder.this()
         self._values: dict[str, Any] = {"state": "starting"}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the values, and never held while a disk is waited for
+        self._beating = threading.Lock()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat_on, name="attmask-heartbeat", daemon=True)
         self._taken_by: Holder | None = None
@@ -161,15 +162,16 @@ class Heartbeat:
         if is_new:
             self._beat()
 
-    def check(self) -> None:
-        """Raise an error if another process has taken the folder meanwhile."""
+    def takeover(self) -> str | None:
+        """A line if another process has taken the folder meanwhile."""
         if self._thread.is_alive():
             self._beat()
-        if self._taken_by is not None:
-            raise UserError(
-                f"{self._taken_by} has trained in {self.run} since {_local(self._taken_by.since)}, "
-                "because this process gave no sign of life; this one stops and does not save"
-            )
+        if self._taken_by is None:
+            return None
+        return (
+            f"{self._taken_by} has trained in {self.run} since {_local(self._taken_by.since)}, "
+            "because this process gave no sign of life; this one stops and does not save"
+        )
 
     def release(self, error: str | None = None) -> None:
         """Write the last state; a start that failed before its training leaves no trace."""
@@ -200,7 +202,7 @@ class Heartbeat:
 
     def _beat(self) -> None:
         """Write the file, unless another process has taken it or the folder is gone."""
-        with self._lock:
+        with self._beating:
             if self._taken_by is not None or not self.run.is_dir():
                 return
             found = read_beat(self.run)
@@ -217,7 +219,8 @@ class Heartbeat:
                 self._failed = True
 
     def _write(self) -> None:
-        beat = {"time": now(), **self._values, "holder": self._holder.model_dump()}
+        with self._lock:
+            beat = {"time": now(), **self._values, "holder": self._holder.model_dump()}
         atomic.write(self.path, json.dumps(beat, indent=1) + "\n", flushes=False)
 
 

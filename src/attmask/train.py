@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from attmask import distributed
-from attmask.agreement import Wishes, require_same, together
+from attmask.agreement import SharedError, Wishes, require_same, together
 from attmask.checkpointing import Checkpointing
 from attmask.config import PretrainConfig, check_shares, with_epochs
 from attmask.data.batch import Batch
@@ -72,6 +72,10 @@ class Outcome:
     def was_finished(self) -> bool:
         """Whether there was nothing left to train."""
         return self.finished and self.first_step == self.total_steps
+
+
+class TakenOverError(SharedError):
+    """Another process trains in the folder of this run."""
 
 
 class Trainer:
@@ -241,8 +245,8 @@ class Trainer:
         if self._updating:
             raise UserError(f"step {self.step + 1} failed in its update, so it was not saved")
         self.skipped.settle()
-        with together():
-            self.heartbeat.check()
+        if (line := distributed.from_main(self.heartbeat.takeover())) is not None:
+            raise TakenOverError(line)
         self.checkpoints.save(self.step)
 
     def check_room(self) -> None:
@@ -276,7 +280,7 @@ class Trainer:
                     self._loop(evaluate, monitor, stopped)
                 self.save()
                 self.checkpoints.finish()
-            except DivergedError:
+            except (DivergedError, TakenOverError):
                 raise
             except UserError as fault:
                 if not self._updating and self.checkpoints.save_after(fault, self.step):

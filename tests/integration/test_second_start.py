@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from attmask import checkpoint
 from attmask.cli import main
 from attmask.heartbeat import HEARTBEAT, read_beat
 from tests.processes import wait_for
@@ -67,6 +68,7 @@ def test_a_run_that_was_taken_over_meanwhile_stops_and_does_not_save(
     wait_for(lambda: is_training(run), "it does not train")
     os.kill(first.pid, signal.SIGSTOP)  # as a machine that sleeps
     found = json.loads((run / HEARTBEAT).read_text())
+    before = checkpoint.newest(run / "checkpoints")
     found["holder"] |= {"token": "another", "host": "other", "pid": 1}
     (run / HEARTBEAT).write_text(json.dumps(found))
     os.kill(first.pid, signal.SIGCONT)
@@ -75,3 +77,7 @@ def test_a_run_that_was_taken_over_meanwhile_stops_and_does_not_save(
     assert "attmask: process 1 of " in said
     assert "this one stops and does not save" in said
     assert json.loads((run / HEARTBEAT).read_text()) == found
+    assert "saved at step" not in said
+    after = checkpoint.newest(run / "checkpoints")
+    begun = 0 if before is None else checkpoint.step_of(before)
+    assert after is None or checkpoint.step_of(after) <= begun + 1, "what was being written"
