@@ -139,7 +139,7 @@ class Heartbeat:
 
     def take(self) -> None:
         """Take the folder, or raise an error that names who holds it."""
-        self.run.mkdir(parents=True, exist_ok=True)
+        atomic.make_folder(self.run)
         _wait_for_old(self.path)
         with _guard(self.run):
             if (found := read_beat(self.run)) is not None and found.is_held:

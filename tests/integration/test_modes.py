@@ -67,8 +67,8 @@ config = override(load_recipe("tiny"), [*SHORT, "train.compile=true", *sys.argv[
 source = open_images(out / "images").train
 Trainer(config, source, out / "whole").train()
 halfway = Trainer(config, source, out / "parts")
-for views in halfway._views(0, 0):
-    halfway._one_step(views, type("Quiet", (), {"due": lambda *_: False})())
+for batch in halfway.loader.epoch(0):
+    halfway._one_step(batch, type("Quiet", (), {"due": lambda *_: False})())
 halfway.loader.close()
 halfway.save()
 halfway.checkpoints.finish()
