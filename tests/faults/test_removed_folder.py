@@ -79,7 +79,9 @@ REMOVALS = pytest.mark.parametrize(
     ("harm", "gone", "lost"),
     [
         (remove, "run", "its log and checkpoints"),
-        (remove_checkpoints, "run/checkpoints", "its checkpoints"),
+        pytest.param(
+            remove_checkpoints, "run/checkpoints", "its checkpoints", marks=pytest.mark.slow
+        ),
         pytest.param(rename, "run", "its log and checkpoints", marks=pytest.mark.slow),
     ],
 )

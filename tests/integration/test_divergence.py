@@ -120,7 +120,7 @@ def test_a_run_that_was_killed_after_it_went_back_ends_with_the_same_bits(
     assert same_tensors(last_checkpoint(killed), last_checkpoint(whole))
 
 
-@pytest.mark.parametrize("sharding", ["none", "fsdp"])
+@pytest.mark.parametrize("sharding", ["none", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_what_is_not_finite_in_one_process_is_skipped_by_all(
     scenes: Path, tmp_path: Path, sharding: str
 ) -> None:

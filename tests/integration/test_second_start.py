@@ -46,6 +46,7 @@ def test_a_second_start_is_refused_and_the_first_goes_on(
     assert found.state == "stopped"
 
 
+@pytest.mark.slow
 def test_a_start_after_a_kill_takes_over_with_a_line_and_ends_with_the_same_bits(
     scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
