@@ -13,6 +13,7 @@ from attmask.data.synthetic import MANIFEST, write_folder
 from attmask.errors import UserError
 from attmask.evaluation.online import OnlineEvaluation
 from attmask.monitor import read_metrics
+from attmask.presence import hold
 from attmask.recipe import load_recipe
 from attmask.train import Outcome, Trainer
 from attmask.visualize import save_attention_pictures
@@ -66,7 +67,8 @@ class Demo:
 
     def train(self) -> Outcome:
         """Pre-train, or resume."""
-        return self.trainer.train(self.evaluation)
+        with hold(self.out / "run", self.trainer.heartbeat):
+            return self.trainer.train(self.evaluation)
 
     def report(self) -> DemoReport:
         """Compare the trained teacher with the untrained one and with baselines."""

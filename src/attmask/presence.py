@@ -13,9 +13,9 @@ from attmask.heartbeat import Heartbeat
 
 
 @contextmanager
-def hold(run: Path) -> Iterator[Heartbeat]:
+def hold(run: Path, heartbeat: Heartbeat | None = None) -> Iterator[Heartbeat]:
     """Hold the folder of a run while the block trains; all processes call it together."""
-    heartbeat = Heartbeat(run)
+    heartbeat = heartbeat or Heartbeat(run)
     with together():
         if distributed.is_main():
             try:
