@@ -96,7 +96,8 @@ def make_folder(path: Path) -> None:
     """
     if path.is_dir():
         return
-    make_folder(path.parent)
+    if not path.parent.exists():
+        make_folder(path.parent)
     path.mkdir(exist_ok=True)
     flush(path.parent)
 
