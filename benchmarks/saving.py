@@ -27,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from attmask import atomic, checkpoint, distributed
 from attmask.audit.memory import peak_bytes
 from attmask.checkpoint import OPTIMIZER, WEIGHTS, Checkpoint
-from attmask.config import override
 from attmask.data.views import Views
 from attmask.distill import Distiller
 from attmask.engine import attach_engine_
@@ -36,6 +35,7 @@ from attmask.heap import resident_bytes, return_freed_memory
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer, optimizer_tensors
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.saving import BackgroundWriter
 from attmask.schedules import Schedules
 from attmask.state import Snapshot, TrainingState, _gathered
@@ -52,7 +52,7 @@ class Training:
         self.distiller: Distiller = build_distiller(config)
         attach_engine_(self.distiller, "fsdp", CPU)
         self.optimizer = build_optimizer(self.distiller.student, config.optim)
-        self.state = TrainingState(self.distiller, self.optimizer)
+        self.state = TrainingState(self.distiller, self.distiller.student, self.optimizer)
         self.precision = Precision.choose("fp32", CPU)
         self.schedules = Schedules(config.schedule, steps_per_epoch=100, batch_size=1)
         self.number = 0

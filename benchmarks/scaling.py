@@ -26,13 +26,13 @@ import torch.distributed as dist
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from attmask import distributed
-from attmask.config import override
 from attmask.data.views import Views
 from attmask.engine import Sharding, attach_engine_
 from attmask.hardware import Precision
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.schedules import Schedules
 from attmask.step import train_step
 from benchmarks.step import STEPS_BEFORE, Inputs

@@ -31,12 +31,12 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from attmask.config import override
 from attmask.data.views import Views
 from attmask.hardware import Format, Precision
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer, clip_each_parameter_, gradient_norms
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.schedules import Schedules
 from attmask.step import train_step
 from benchmarks.multiplies import seconds_of_products

@@ -16,7 +16,8 @@ from datetime import date
 import torch
 
 from attmask.agreement import mean_metrics
-from attmask.config import PretrainConfig, override
+from attmask.collapse import watch_over
+from attmask.config import PretrainConfig
 from attmask.data.views import Views
 from attmask.hardware import Precision
 from attmask.health import Health, health_metrics
@@ -24,9 +25,9 @@ from attmask.metric import values_by_key
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.schedules import Schedules
 from attmask.step import StepReport, train_step
-from attmask.watch import Watch
 
 CPU = torch.device("cpu")
 CASES = {"demo": [], "ibot-high": ["train.batch_size=4"]}
@@ -43,7 +44,7 @@ class Training:
             config.schedule, steps_per_epoch=100, batch_size=len(views.images)
         )
         self.precision = Precision.choose("fp32", CPU)
-        self.watch = Watch(config)
+        self.watch = watch_over(config)
         self.number = 0
 
     def step(self, *, is_logged: bool) -> StepReport:

@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 
 from attmask import distributed
-from attmask.config import override
 from attmask.data.sources import open_images
+from attmask.loop import Outcome
 from attmask.recipe import load_recipe
-from attmask.train import Outcome, Trainer
+from attmask.run_config import override
+from attmask.train import Trainer
 from tests.runs import SHORT
 
 SETTINGS = ("monitor.knn_every_epochs=0", "checkpoint.every_minutes=0")

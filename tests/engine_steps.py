@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from attmask import distributed
-from attmask.config import PretrainConfig, override
+from attmask.config import PretrainConfig
 from attmask.data.views import Views
 from attmask.engine import Sharding, attach_engine_
 from attmask.hardware import Precision
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.schedules import Schedules
 from attmask.step import train_step
 

@@ -8,8 +8,9 @@ import torch
 
 from attmask.data.views import Views
 from attmask.schedules import StepSchedule
-from attmask.step import StepReport, Update
+from attmask.step import StepReport
 from attmask.train import Trainer
+from attmask.update import Update
 
 
 @contextmanager

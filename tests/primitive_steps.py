@@ -15,12 +15,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from attmask.audit.memory import peak_bytes
-from attmask.config import override
 from attmask.data.views import Views
 from attmask.hardware import Precision
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.schedules import Schedules
 from attmask.step import train_step
 

@@ -14,11 +14,11 @@ from timm.models.vision_transformer import VisionTransformer
 import attmask
 from attmask.api import configure, default_recipe, load_backbone, pretrain
 from attmask.cli import main
-from attmask.config import override
 from attmask.errors import UserError
 from attmask.monitor import read_metrics
 from attmask.networks import build_distiller
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from tests.runs import SHORT, environment, last_checkpoint, same_tensors
 
 
@@ -26,7 +26,7 @@ from tests.runs import SHORT, environment, last_checkpoint, same_tensors
 def run(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("api") / "run"
     outcome = pretrain(scenes, recipe="tiny", out=out, overrides=SHORT)
-    assert outcome == attmask.train.Outcome(out, 12, 12)
+    assert outcome == attmask.loop.Outcome(out, 12, 12)
     return out
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from attmask import __version__
 from attmask.cli import main, parse
-from attmask.config import override
 from attmask.overrides import describe
 from attmask.recipe import load_recipe, read_recipe, recipes
+from attmask.run_config import override
 from tests.runs import COMMAND, SHORT, environment, finish, start
 
 

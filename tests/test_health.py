@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attmask.agreement import mean_metrics
-from attmask.config import PretrainConfig, override
+from attmask.config import PretrainConfig
 from attmask.data.views import Views
 from attmask.distributed import share_of
 from attmask.hardware import Precision
@@ -29,6 +29,7 @@ from attmask.models.backbone import Summary
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.schedules import Schedules
 from attmask.step import StepReport, compute_gradients
 from tests.groups import in_group

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from attmask.config import override
 from attmask.errors import UserError
 from attmask.networks import build_distiller
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 
 TINY = load_recipe("tiny")
 

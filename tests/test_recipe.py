@@ -7,9 +7,10 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from attmask.config import PretrainConfig, from_yaml, override, to_yaml
+from attmask.config import PretrainConfig
 from attmask.overrides import describe
 from attmask.recipe import Recipe, read_recipe, recipes
+from attmask.run_config import from_yaml, override, to_yaml
 from attmask.settings import Config
 
 SMALL = ["cpu", "demo", "small", "tiny"]
@@ -183,7 +184,7 @@ def test_a_recipe_survives_the_way_through_a_file(
 ) -> None:
     path = tmp_path_factory.mktemp("recipe") / "config.yaml"
     path.write_text(to_yaml(recipe.config))
-    assert from_yaml(path) == recipe.config
+    assert from_yaml(path, PretrainConfig) == recipe.config
 
 
 def test_a_row_has_the_papers_settings_and_figure(published: Recipe) -> None:

@@ -10,12 +10,13 @@ import torch
 
 from attmask import checkpoint
 from attmask.checkpoint import Checkpoint
-from attmask.config import PretrainConfig, from_yaml, override
+from attmask.config import PretrainConfig
 from attmask.data.source import Source
 from attmask.data.stores.files import Files
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
 from attmask.run import RunFolder, default_folder, origin_of, saved_config
+from attmask.run_config import from_yaml, override
 from tests.sources import of_files
 
 TINY = load_recipe("tiny")
@@ -35,7 +36,7 @@ def saved(path: Path) -> RunFolder:
 
 def test_a_new_run_writes_its_settings(tmp_path: Path) -> None:
     assert folder(tmp_path).resume() is None
-    assert from_yaml(tmp_path / "run" / "config.yaml") == TINY
+    assert from_yaml(tmp_path / "run" / "config.yaml", PretrainConfig) == TINY
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["config.yaml"]
 
 
@@ -52,13 +53,13 @@ def test_other_settings_are_refused_once_there_is_something_to_lose(tmp_path: Pa
     other = override(TINY, ["train.batch_size=8"])
     folder(tmp_path).resume()
     assert folder(tmp_path, other).resume() is None  # out of memory at the first step, say
-    assert from_yaml(tmp_path / "run" / "config.yaml") == other
+    assert from_yaml(tmp_path / "run" / "config.yaml", PretrainConfig) == other
     saved(tmp_path / "second")
     with pytest.raises(
         UserError, match=r"other settings \(train\.batch_size: 16 in the run, 8 given\)"
     ):
         folder(tmp_path / "second", other).resume()
-    assert from_yaml(tmp_path / "second" / "run" / "config.yaml") == TINY
+    assert from_yaml(tmp_path / "second" / "run" / "config.yaml", PretrainConfig) == TINY
 
 
 def test_operational_settings_may_change(tmp_path: Path) -> None:
@@ -100,12 +101,12 @@ def test_deleted_settings_are_taken_from_the_checkpoint_and_written_again(
     saved(tmp_path)
     settings = tmp_path / "run" / "config.yaml"
     settings.unlink()
-    assert saved_config(tmp_path / "run") == TINY
+    assert saved_config(tmp_path / "run", [PretrainConfig]) == TINY
     with pytest.raises(UserError, match=r"other settings \(seed: 0 in the run, 3 given\)"):
         folder(tmp_path, override(TINY, ["seed=3"])).resume()
     assert folder(tmp_path).resume() is not None
     assert "config.yaml is missing; its settings are taken from the checkpoint" in caplog.text
-    assert from_yaml(settings) == TINY
+    assert from_yaml(settings, PretrainConfig) == TINY
 
 
 def test_deleted_settings_of_an_older_run_are_named_with_the_way_to_make_them_again(

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from attmask.config import PretrainConfig, override
+from attmask.config import PretrainConfig
 from attmask.data.views import Views
 from attmask.distill import Distiller, Losses
 from attmask.hardware import Precision
@@ -21,6 +21,7 @@ from attmask.models.network import Student
 from attmask.networks import build_distiller
 from attmask.optim import OptimConfig, build_optimizer, optimizer_tensors
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.schedules import ScheduleConfig, Schedules, StepSchedule
 from attmask.step import compute_gradients, train_step, update_
 from tests.reference import BACKBONE, HEAD, IMAGE_SIZE, arrays, our_name, tensors, weights

@@ -14,7 +14,7 @@ from attmask import distributed
 from attmask.agreement import require_same, together
 from attmask.audit.audit import Audit
 from attmask.audit.inspect import MAX_IMAGES, inspect_images
-from attmask.config import PretrainConfig, override, shared_settings
+from attmask.config import PretrainConfig
 from attmask.data.images import Images
 from attmask.data.sources import images_path
 from attmask.data.stores.axes import FEW_CHANNELS
@@ -36,6 +36,7 @@ from attmask.evaluation.run import measure_all
 from attmask.evaluation.task import Task
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.heartbeat import Heartbeat
+from attmask.loop import Outcome
 from attmask.models.backbone import Backbone
 from attmask.monitor import check_trackers
 from attmask.planning.devices import find_device
@@ -50,8 +51,9 @@ from attmask.run import (
     refuse_other_folder,
     saved_config,
 )
+from attmask.run_config import override, shared_settings
 from attmask.run_status import Status, read_status
-from attmask.train import Outcome, Trainer
+from attmask.train import Trainer
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ def resume(
     settings only, e.g. {"train.workers": 4}, and with `extend` the number of epochs.
     """
     folder = Path(run)
-    config = saved_config(folder)
+    config = saved_config(folder, [PretrainConfig])
     asked = override(config, _assignments(overrides))
     check_settings(folder, config, asked, extend=extend)
     path = origin_of(folder) if data is None else images_path(data)

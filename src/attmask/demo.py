@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from attmask import atomic
-from attmask.config import override
 from attmask.data.sources import open_images
 from attmask.data.synthetic import MANIFEST, write_folder
 from attmask.errors import UserError
 from attmask.evaluation.online import OnlineEvaluation
+from attmask.loop import Outcome
 from attmask.monitor import read_metrics
 from attmask.presence import hold
 from attmask.recipe import load_recipe
-from attmask.train import Outcome, Trainer
+from attmask.run_config import override
+from attmask.train import Trainer
 from attmask.visualize import save_attention_pictures
 
 TRAIN_IMAGES = 2000

@@ -104,10 +104,10 @@ class Diagnostics:
 
 @runtime_checkable
 class Engine(Protocol):
-    """The student's forward pass; gradients are shared between processes only where asked."""
+    """A forward pass; gradients are shared between processes only where asked."""
 
-    def __call__(self, *inputs: Any, share_gradients: bool, **settings: Any) -> Output:
-        """The output of the student for these inputs."""
+    def __call__(self, *inputs: Any, share_gradients: bool, **settings: Any) -> Any:
+        """The output of the network for these inputs."""
         ...
 
 
@@ -204,7 +204,7 @@ class Distiller(nn.Module):
     ) -> Losses:
         """The loss of the student's masked global crops."""
         loss, mask = self.loss, targets.mask
-        guess = self._engine(
+        guess: Output = self._engine(
             views.globals.flatten(0, 1),
             mask,
             share_gradients=share_gradients,
@@ -226,7 +226,7 @@ class Distiller(nn.Module):
     def _local_part(self, views: Views, targets: Targets, now: StepSchedule) -> Losses:
         """The loss of the student's local crops against the teacher's global crops."""
         count = len(views.locals)
-        guess = self._engine(
+        guess: Output = self._engine(
             views.locals.flatten(0, 1),
             share_gradients=False,
             keep=self._drop_path(views, now, first_view=GLOBAL_VIEWS, count=count),

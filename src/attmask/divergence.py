@@ -4,7 +4,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors.torch
@@ -15,8 +15,8 @@ from attmask import atomic, distributed
 from attmask.agreement import SharedError
 from attmask.hardware import Format
 from attmask.host import to_host
-from attmask.schedules import StepSchedule
-from attmask.step import StepReport, Update
+from attmask.schedules import Now
+from attmask.update import Report, Update
 
 INCIDENTS = "incidents"
 MOST_IN_A_ROW = 5
@@ -42,7 +42,7 @@ class DivergedError(SharedError):
 class _Step:
     """A step whose numbers are on their way to the host."""
 
-    now: StepSchedule
+    now: Now
     samples: Sequence[int]
     finite: Callable[[], Tensor]
     loss: Callable[[], Tensor]
@@ -78,9 +78,7 @@ class SkippedSteps:
         self._recorded = 0
         self._waiting: deque[_Step] = deque()
 
-    def add(
-        self, now: StepSchedule, samples: Sequence[int], report: StepReport, update: Update
-    ) -> None:
+    def add(self, now: Now, samples: Sequence[int], report: Report, update: Update) -> None:
         """Look at a step, or at the one before; DivergedError after several in a row."""
         sent = (to_host(t) for t in (update.finite, report.mean_loss, update.gradient_norms))
         self._waiting.append(_Step(now, samples, *sent))
@@ -125,7 +123,7 @@ class SkippedSteps:
             norms = dict(zip(self._parameters, step.norms().tolist(), strict=True))
             about = {
                 "loss": str(float(step.loss())),
-                "schedule": asdict(step.now),
+                "schedule": vars(step.now),
                 "not_finite": [n for n, norm in norms.items() if not _is_finite(norm)],
                 "gradient_norms": {n: str(norm) for n, norm in norms.items()},
             }

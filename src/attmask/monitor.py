@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class MonitorConfig(Config):
-    """How often a run logs and evaluates, and where it writes metrics."""
+    """How often a run logs, and where it writes metrics."""
 
     log_every_steps: int = setting(
         10, "training steps between two records of metrics", operational=True, ge=1
@@ -48,6 +48,20 @@ class MonitorConfig(Config):
         operational=True,
         ge=0,
     )
+    tensorboard: bool = setting(
+        True, "also write the metrics for TensorBoard, to RUN/tensorboard", operational=True
+    )
+    wandb: bool = setting(
+        False, "also log to Weights & Biases, as its variables WANDB_* say", operational=True
+    )
+    mlflow: bool = setting(
+        False, "also log to MLflow, to MLFLOW_TRACKING_URI or RUN/mlflow", operational=True
+    )
+
+
+class PretrainMonitorConfig(MonitorConfig):
+    """The evaluation of a pre-training on its way, beside the log."""
+
     knn_every_epochs: int = setting(
         1,
         "epochs between two online evaluations: k-NN, objects and quality (0 = never)",
@@ -76,15 +90,6 @@ class MonitorConfig(Config):
         "largest number of images for rank and uniformity (alignment uses 500 of them)",
         operational=True,
         ge=1,
-    )
-    tensorboard: bool = setting(
-        True, "also write the metrics for TensorBoard, to RUN/tensorboard", operational=True
-    )
-    wandb: bool = setting(
-        False, "also log to Weights & Biases, as its variables WANDB_* say", operational=True
-    )
-    mlflow: bool = setting(
-        False, "also log to MLflow, to MLFLOW_TRACKING_URI or RUN/mlflow", operational=True
     )
 
 

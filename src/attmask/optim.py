@@ -55,9 +55,9 @@ def build_optimizer(module: nn.Module, config: OptimConfig) -> AdamW:
 
 
 def set_rates(optimizer: Optimizer, *, lr: float, weight_decay: float) -> None:
-    """Set this step's learning rate and weight decay."""
+    """Set this step's learning rate and weight decay; a group may have its own `lr_scale`."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("lr_scale", 1.0)
         group["weight_decay"] = weight_decay if group["decayed"] else 0.0
 
 

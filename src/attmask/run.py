@@ -6,7 +6,7 @@ import re
 import shutil
 import socket
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
@@ -17,7 +17,6 @@ from torch import Tensor
 from attmask import atomic, checkpoint, distributed
 from attmask.agreement import SharedError, together
 from attmask.checkpoint import Checkpoint
-from attmask.config import PretrainConfig, differences, from_yaml, to_yaml, with_epochs
 from attmask.data.contents import fingerprint
 from attmask.data.source import Source
 from attmask.data.stores.index import is_index
@@ -26,7 +25,17 @@ from attmask.errors import UserError
 from attmask.heartbeat import HEARTBEAT
 from attmask.history import RUN, Extension, History, Return, now, read_history
 from attmask.monitor import METRICS
-from attmask.overrides import checked, extra_of, fields_of, text_of
+from attmask.overrides import extra_of, fields_of, text_of
+from attmask.run_config import (
+    AnyRun,
+    RunConfig,
+    any_config,
+    differences,
+    from_yaml,
+    read_yaml,
+    to_yaml,
+    with_epochs,
+)
 from attmask.wording import counted
 
 if TYPE_CHECKING:
@@ -46,7 +55,7 @@ class RunFolder:
     """The folder of one run, which can be resumed and is never mixed with another run."""
 
     def __init__(
-        self, path: Path, config: PretrainConfig, source: Source, *, extend: bool = False
+        self, path: Path, config: RunConfig, source: Source, *, extend: bool = False
     ) -> None:
         self.path = path
         self.config = config
@@ -224,7 +233,12 @@ class RunFolder:
         """Raise an error if the folder holds something else than this run."""
         if found is None:
             return  # a run that saved nothing has nothing to lose
-        check_settings(self.path, _config_of(self.path, found), self.config, extend=self.extend)
+        check_settings(
+            self.path,
+            _config_of(self.path, found, type(self.config)),
+            self.config,
+            extend=self.extend,
+        )
         if (images := found.info.get("images")) != self.images:
             raise UserError(
                 f"{self.path} holds a run on {str(images)[:20]} images, these are "
@@ -239,7 +253,7 @@ class RunFolder:
     def _write_settings(self, found: Checkpoint | None) -> None:
         """Write the settings; a run that is made longer is recorded as such."""
         self.history = read_history(self.path)
-        before = self.config if found is None else _config_of(self.path, found)
+        before = self.config if found is None else _config_of(self.path, found, type(self.config))
         if before.schedule.epochs != self.config.schedule.epochs and found is not None:
             self.extended_from = before.schedule.epochs
             event = Extension(
@@ -276,9 +290,7 @@ class RunFolder:
             ) from fault
 
 
-def check_settings(
-    run: Path, there: PretrainConfig, asked: PretrainConfig, *, extend: bool = False
-) -> None:
+def check_settings(run: Path, there: RunConfig, asked: RunConfig, *, extend: bool = False) -> None:
     """Raise an error if a run cannot be resumed with these settings.
 
     A run that is to `extend` may have more epochs.
@@ -318,21 +330,24 @@ def refuse_other_folder(path: Path) -> None:
         raise UserError(f"{path} is not empty and holds no run; choose another --out")
 
 
-def saved_config(run: Path) -> PretrainConfig:
-    """The settings of an existing run."""
+def saved_config(run: Path, kinds: Sequence[type[AnyRun]]) -> AnyRun:
+    """The settings of an existing run of any of these kinds."""
     if (run / CONFIG).is_file():
-        return from_yaml(run / CONFIG)
+        return any_config(read_yaml(run / CONFIG), kinds, str(run / CONFIG))
     found = checkpoint.load_newest(run / CHECKPOINTS, only=())
     if found is None:
         raise UserError(f"{run} holds no run; give a folder that `attmask pretrain` has made")
-    return _config_of(run, found)
+    return _from_checkpoint(run, found, kinds)
 
 
-def _config_of(run: Path, found: Checkpoint) -> PretrainConfig:
+def _config_of(run: Path, found: Checkpoint, kind: type[AnyRun]) -> AnyRun:
     """The settings in config.yaml or, where that is missing, those in the checkpoint."""
     saved = run / CONFIG
-    if saved.exists():
-        return from_yaml(saved)
+    return from_yaml(saved, kind) if saved.exists() else _from_checkpoint(run, found, [kind])
+
+
+def _from_checkpoint(run: Path, found: Checkpoint, kinds: Sequence[type[AnyRun]]) -> AnyRun:
+    saved = run / CONFIG
     if "config" not in found.info:
         raise UserError(
             f"{saved} is missing beside its checkpoints; put it back, or make it again: start the "
@@ -340,7 +355,7 @@ def _config_of(run: Path, found: Checkpoint) -> PretrainConfig:
         )
     if distributed.is_main():
         log.warning("%s is missing; its settings are taken from the checkpoint", saved)
-    return checked(PretrainConfig, found.info["config"], f"the checkpoint in {run}: ")
+    return any_config(found.info["config"], kinds, f"the checkpoint in {run}", whole=False)
 
 
 def origin_of(run: Path) -> Path:
@@ -358,12 +373,12 @@ def origin_of(run: Path) -> Path:
     return data
 
 
-def default_folder(data: Path, name: str, recipe: PretrainConfig, config: PretrainConfig) -> Path:
+def default_folder(data: Path, name: str, recipe: RunConfig, config: RunConfig) -> Path:
     """runs/DATA-RECIPE, followed by each setting that changes the result and is not the recipe's.
 
     Operational settings are left out, so that a run can be resumed with other ones.
     """
-    keys = [key for key, field in fields_of(PretrainConfig) if not extra_of(field)["operational"]]
+    keys = [key for key, field in fields_of(type(config)) if not extra_of(field)["operational"]]
     ends = [key.rpartition(".")[2] for key in keys]
     parts = [f"{data.resolve().name}-{Path(name).stem}"]
     for key, end in zip(keys, ends, strict=True):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from pydantic import PositiveFloat
 
@@ -9,7 +10,16 @@ from attmask.metric import Metric
 from attmask.settings import Config, setting
 
 
-class ScheduleConfig(Config):
+class LengthConfig(Config):
+    """The length of any training; each kind has its own schedules beside it."""
+
+    if TYPE_CHECKING:
+        epochs: int
+        lr: float
+        lr_warmup_epochs: float
+
+
+class ScheduleConfig(LengthConfig):
     """The length of training and the schedules of its hyperparameters."""
 
     epochs: int = setting(100, "passes over the images", paper="100 or 300", ge=1)
@@ -40,12 +50,22 @@ class ScheduleConfig(Config):
 
 
 @dataclass(frozen=True)
-class StepSchedule:
-    """The values of all schedules at one step."""
+class Now:
+    """The values of the schedules of any training at one step; all count from 0."""
 
     step: int
     epoch: int
     lr: float
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """What the log holds of them."""
+        return (Metric("schedule.lr", self.lr, "", None, title="learning rate"),)
+
+
+@dataclass(frozen=True)
+class StepSchedule(Now):
+    """The values of all schedules of a pre-training at one step."""
+
     weight_decay: float
     momentum: float
     cls_temperature: float
@@ -55,7 +75,7 @@ class StepSchedule:
     def metrics(self) -> tuple[Metric, ...]:
         """What the log holds of them."""
         return (
-            Metric("schedule.lr", self.lr, "", None, title="learning rate"),
+            *super().metrics(),
             Metric("schedule.weight_decay", self.weight_decay, "", None, title="weight decay"),
             Metric("schedule.momentum", self.momentum, "", None, title="teacher momentum"),
             Metric(
@@ -83,10 +103,12 @@ class Cosine:
     final: float
     steps: int
     warmup_steps: int = 0
+    warmup_start: float = 0.0
 
     def __call__(self, step: int) -> float:
         if step < self.warmup_steps:
-            return self.start * step / max(1, self.warmup_steps - 1)
+            rise = self.start - self.warmup_start
+            return self.warmup_start + rise * step / max(1, self.warmup_steps - 1)
         progress = (step - self.warmup_steps) / (self.steps - self.warmup_steps)
         return self.final + 0.5 * (self.start - self.final) * (1 + math.cos(math.pi * progress))
 
@@ -105,8 +127,23 @@ class Ramp:
         return self.start + (self.end - self.start) * epoch / max(1, self.epochs - 1)
 
 
+AnyNow = TypeVar("AnyNow", bound=Now, covariant=True)
+
+
+@runtime_checkable
+class Timetable(Protocol[AnyNow]):
+    """The schedules of any training as functions of the step."""
+
+    steps: int
+    steps_per_epoch: int
+
+    def at(self, step: int) -> AnyNow:
+        """The values at a step, counted from 0."""
+        ...
+
+
 class Schedules:
-    """All schedules as functions of the step."""
+    """The schedules of a pre-training as functions of the step."""
 
     def __init__(self, config: ScheduleConfig, *, steps_per_epoch: int, batch_size: int) -> None:
         self.steps_per_epoch = steps_per_epoch
@@ -136,7 +173,7 @@ class Schedules:
         )
 
 
-def changes_at(step: int, before: Schedules, after: Schedules) -> str:
+def changes_at(step: int, before: Timetable[Now], after: Timetable[Now]) -> str:
     """How the values of two schedules differ at a step, as text; empty if they do not."""
     old, new = ({m.title: m.value for m in s.at(step).metrics()} for s in (before, after))
     changed = (title for title in old if old[title] != new[title])

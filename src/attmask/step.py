@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -15,8 +15,9 @@ from attmask.distill import Diagnostics, Distiller, Losses, MeanLogits
 from attmask.hardware import Precision
 from attmask.health import Health, health_metrics
 from attmask.metric import Metric
-from attmask.optim import clip_each_parameter_, gradient_norms, set_rates
+from attmask.optim import set_rates
 from attmask.schedules import StepSchedule
+from attmask.update import Update, apply_gradients_
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,6 @@ class StepReport:
             Metric("health.kl", cls - entropy, "nats", None, title="KL from teacher to student"),
             *(health_metrics(self.health) if self.health else ()),
         )
-
-
-@dataclass(frozen=True)
-class Update:
-    """What came of an update, still on the device; the same in all processes."""
-
-    finite: Bool[Tensor, ""]
-    """Whether loss and gradients were finite; otherwise the update was skipped."""
-    gradient_norms: Float[Tensor, "P"]
-    """Of each parameter of the student, before clipping."""
 
 
 def _mean(parts: Sequence[object], name: str) -> float:
@@ -139,20 +130,15 @@ def update_(
 ) -> Update:
     """One update of the student by its gradients, then of the teacher and the centres.
 
-    Where the loss or a gradient is not finite, student and centres stay as they are. The device
-    decides, so nothing waits for it. The teacher's average goes on towards the unchanged student.
+    Where the loss or a gradient is not finite, student and centres stay as they are. The teacher's
+    average goes on towards the unchanged student.
     """
-    student = list(distiller.student.parameters())
     set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay)
     if now.last_layer_frozen:
         for parameter in distiller.student.last_layers():
             parameter.grad = None
-    precision.unscale_(optimizer)
-    norms = gradient_norms(student)
-    finite = norms.isfinite().all() & report.mean_loss.isfinite()
-    if clip is not None:
-        clip_each_parameter_(student, clip, norms)
-    precision.step(optimizer, finite)
+    student = list(distiller.student.parameters())
+    update = apply_gradients_(optimizer, student, report.mean_loss, precision, clip=clip)
     distiller.update_teacher_(now.momentum)
-    distiller.update_centres_(report.mean_logits, finite)
-    return Update(finite, norms)
+    distiller.update_centres_(report.mean_logits, update.finite)
+    return update

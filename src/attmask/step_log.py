@@ -2,17 +2,18 @@
 
 import logging
 import math
+from typing import Any
 
 from attmask import distributed
 from attmask.agreement import mean_metrics, together
-from attmask.config import PretrainConfig
-from attmask.data.loader import Loader
+from attmask.data.feeding import BatchLoader
 from attmask.divergence import SkippedSteps
 from attmask.heartbeat import Heartbeat
 from attmask.metric import Metric, values_by_key
 from attmask.monitor import Monitor, Pace
-from attmask.schedules import StepSchedule
-from attmask.step import StepReport
+from attmask.run_config import RunConfig
+from attmask.schedules import Now
+from attmask.update import Report
 from attmask.watch import Watch
 
 log = logging.getLogger(__name__)
@@ -23,14 +24,15 @@ class StepLog:
 
     def __init__(
         self,
-        config: PretrainConfig,
-        loader: Loader,
+        config: RunConfig,
+        watch: Watch,
+        loader: BatchLoader[Any],
         skipped: SkippedSteps,
         heartbeat: Heartbeat,
         *,
         total_steps: int,
     ) -> None:
-        self.watch = Watch(config)
+        self.watch = watch
         self._config, self._loader, self._skipped = config, loader, skipped
         self._heartbeat = heartbeat
         self._total_steps = total_steps
@@ -40,7 +42,7 @@ class StepLog:
         """Begin to measure the speed after so many steps."""
         self._pace.restart(done, self._loader.waited_seconds)
 
-    def tell(self, report: StepReport, now: StepSchedule, done: int, monitor: Monitor) -> None:
+    def tell(self, report: Report, now: Now, done: int, monitor: Monitor) -> None:
         """Log the last of the steps that are done; only this waits for the device."""
         metrics = mean_metrics(report.metrics())
         total = metrics[0].value
@@ -69,7 +71,7 @@ class StepLog:
             findings=[finding.text for finding in self.watch.findings],
         )
 
-    def _warn(self, metrics: tuple[Metric, ...], now: StepSchedule) -> None:
+    def _warn(self, metrics: tuple[Metric, ...], now: Now) -> None:
         """Warn of what the watch has found; all processes find the same, the main one speaks."""
         for finding in self.watch.see(now.step, now.epoch, values_by_key(metrics)):
             if distributed.is_main():

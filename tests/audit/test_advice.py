@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from attmask.audit.advice import Findings, Machine, Plan, images_used, plan
 from attmask.audit.summary import PixelStatistics
 from attmask.cli import parse
-from attmask.config import override
 from attmask.data.config import IMAGENET_MEAN, IMAGENET_STD
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 
 CPU, GPU = Machine("cpu", 4, 3), Machine("cuda", 16, 15)
 PHOTOS = PixelStatistics(3, IMAGENET_MEAN, IMAGENET_STD)

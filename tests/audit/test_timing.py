@@ -9,15 +9,16 @@ import pytest
 from attmask.audit.audit import Timing
 from attmask.audit.memory import peak_bytes
 from attmask.audit.timing import measure, time_steps
-from attmask.config import override
 from attmask.data.sources import open_images
 from attmask.data.synthetic import write_folder
 from attmask.data.views import Views
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.schedules import StepSchedule
-from attmask.step import StepReport, Update
+from attmask.step import StepReport
 from attmask.train import Trainer
+from attmask.update import Update
 from tests.runs import environment
 
 TINY = override(load_recipe("tiny"), ["train.workers=1", "train.threads=1", "schedule.epochs=7"])

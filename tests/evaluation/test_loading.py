@@ -8,12 +8,13 @@ from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
 
 from attmask.api import pretrain
-from attmask.config import from_yaml
+from attmask.config import PretrainConfig
 from attmask.data.config import IMAGENET_MEAN
 from attmask.errors import UserError
 from attmask.evaluation.loading import load_model, load_run, names_of
 from attmask.evaluation.model import FrozenModel
 from attmask.networks import build_distiller
+from attmask.run_config import from_yaml
 from tests.runs import SHORT, last_checkpoint
 
 
@@ -34,7 +35,7 @@ def test_a_run_is_its_teacher_and_an_at_sign_asks_for_another_network(run: Path)
     key = "backbone.vit.patch_embed.proj.weight"
     assert torch.equal(first_weight(load_model(run)), saved[f"teacher.{key}"])
     assert torch.equal(first_weight(load_model(f"{run}@student")), saved[f"student.{key}"])
-    start = build_distiller(from_yaml(run / "config.yaml")).state_dict()
+    start = build_distiller(from_yaml(run / "config.yaml", PretrainConfig)).state_dict()
     untrained = load_model(f"{run}@untrained")
     assert torch.equal(first_weight(untrained), start[f"teacher.{key}"])
     assert not torch.equal(first_weight(untrained), saved[f"teacher.{key}"])

@@ -35,10 +35,10 @@ from attmask.hardware import Precision
 from attmask.interrupt import StopRequestedError
 from attmask.metric import values_by_key
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
-from attmask.monitor import MonitorConfig
+from attmask.monitor import PretrainMonitorConfig
 from tests.evaluation.object_reports import objects_of
 
-DATA, MONITOR = DataConfig(), MonitorConfig()
+DATA, MONITOR = DataConfig(), PretrainMonitorConfig()
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def backbone() -> Backbone:
     return build_backbone(config, image_size=32, channels=3)
 
 
-def online(images: Images, monitor: MonitorConfig = MONITOR) -> OnlineEvaluation:
+def online(images: Images, monitor: PretrainMonitorConfig = MONITOR) -> OnlineEvaluation:
     return OnlineEvaluation(images, DATA, monitor, image_size=32)
 
 
@@ -136,16 +136,16 @@ def test_images_for_quality_are_evenly_spread_over_those_that_knn_asks_about(
     scenes: Path, backbone: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = open_images(scenes)
-    half = online(images, MonitorConfig(quality_max_images=10))
+    half = online(images, PretrainMonitorConfig(quality_max_images=10))
     assert half.queries.labels is not None
     assert half.queries.labels[half.probe].tolist() == list(range(10))
     assert [view.pixels.shape for view in half.views] == [(10, 3, 32, 32)] * 2
     assert "label_free.uniformity" in measured(half, backbone)
     monkeypatch.setattr(module, "ALIGNED_IMAGES", 5)
-    fewer = online(images, MonitorConfig(quality_max_images=10))
+    fewer = online(images, PretrainMonitorConfig(quality_max_images=10))
     for few, ten in zip(fewer.views, half.views, strict=True):
         assert torch.equal(few.pixels, ten.pixels[::2]), "every other of the ten"
-    alone = measured(online(images, MonitorConfig(quality_max_images=1)), backbone)
+    alone = measured(online(images, PretrainMonitorConfig(quality_max_images=1)), backbone)
     assert alone["label_free.rank"] == pytest.approx(1, abs=1e-4)
     assert "label_free.uniformity" not in alone, "it is about pairs"
 
@@ -153,7 +153,7 @@ def test_images_for_quality_are_evenly_spread_over_those_that_knn_asks_about(
 def test_without_labels_and_val_quality_is_measured_on_images_trained_on(scenes: Path) -> None:
     train = open_images(scenes).train
     unlabelled = Images(everything(train.root, train.store))
-    few = online(unlabelled, MonitorConfig(quality_max_images=12))
+    few = online(unlabelled, PretrainMonitorConfig(quality_max_images=12))
     assert few.queries.indices == list(range(0, 48, 4))
     quarter = OnlineEvaluation(unlabelled, DataConfig(percent=25), MONITOR, image_size=32)
     assert quarter.queries.indices == list(range(12))
@@ -243,7 +243,7 @@ def test_one_class_or_one_image_a_class_is_nothing_to_ask_about(
 
 def test_limits_and_the_first_of_each_class_are_kept_to(scenes: Path, backbone: Backbone) -> None:
     images = open_images(scenes)
-    limited = online(images, MonitorConfig(knn_max_bank_images=20, knn_max_query_images=10))
+    limited = online(images, PretrainMonitorConfig(knn_max_bank_images=20, knn_max_query_images=10))
     assert limited.bank is not None
     assert (len(limited.bank), len(limited.queries)) == (20, 10)
     numbers = measured(limited, backbone)
@@ -305,7 +305,7 @@ def test_top_5_is_logged_only_where_five_images_vote(scenes: Path, backbone: Bac
 def test_the_crops_that_are_held_are_those_that_were_counted(scenes: Path, labelled: bool) -> None:
     some_class = min((scenes / "train").iterdir())
     images = open_images(scenes if labelled else some_class)
-    monitor = MonitorConfig(knn_max_bank_images=30, quality_max_images=10)
+    monitor = PretrainMonitorConfig(knn_max_bank_images=30, quality_max_images=10)
     made = OnlineEvaluation(images, DATA, monitor, image_size=32)
     bank = 0 if made.bank is None else len(made.bank)
     held = bank + len(made.queries) + sum(map(len, made.views))

@@ -11,8 +11,9 @@ import pytest
 
 from attmask import atomic, checkpoint
 from attmask.cli import main
-from attmask.config import from_yaml
+from attmask.config import PretrainConfig
 from attmask.run import RunFolder, origin_of
+from attmask.run_config import from_yaml
 from tests.faults.disk import Disk, losses, write
 from tests.faults.shim import Call, Kind, Shim, build, read_journal
 from tests.runs import SHORT, last_checkpoint, same_tensors
@@ -189,7 +190,7 @@ def test_a_power_cut_in_a_run_leaves_what_the_same_command_resumes_to_the_same_b
             write(disk.after_power_cut(loss), place)
             run = place / "runs" / "run"
             if any(call.kind == Kind.MARK for call in calls[:number]):
-                assert from_yaml(run / "config.yaml").checkpoint.keep == 1
+                assert from_yaml(run / "config.yaml", PretrainConfig).checkpoint.keep == 1
                 assert origin_of(run) == scenes
             assert main(command(scenes, run)) == 0, loss.name
             assert same_tensors(last_checkpoint(run), wanted)

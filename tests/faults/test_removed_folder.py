@@ -12,8 +12,9 @@ from torch import Tensor
 
 from attmask import checkpoint, checkpoint_files, checkpointing
 from attmask.cli import main
-from attmask.config import from_yaml
+from attmask.config import PretrainConfig
 from attmask.run import origin_of
+from attmask.run_config import from_yaml
 from tests.processes import finish_group, start_group
 from tests.runs import SHORT, Forked, last_checkpoint, same_tensors
 
@@ -94,7 +95,7 @@ def assert_saved_again(run: Path, said: str, gone: str, lost: str, images: Path)
         f"attmask: {run.parent / gone} was removed or renamed while the run was training, and "
         f"{lost} with it; the state was saved there again at step {reached}: {RESUMES}"
     )
-    assert from_yaml(run / "config.yaml").schedule.epochs == STEPS // 6
+    assert from_yaml(run / "config.yaml", PretrainConfig).schedule.epochs == STEPS // 6
     assert origin_of(run) == images
 
 

@@ -10,14 +10,16 @@ import torch
 from PIL import Image
 from timm.layers import Attention
 
-from attmask.config import PretrainConfig, override
+from attmask.collapse import ATTENTION_GRACE_STEPS, Kind
+from attmask.config import PretrainConfig
 from attmask.data.sources import open_images
 from attmask.data.synthetic import write_folder
 from attmask.models.backbone import Backbone
 from attmask.monitor import read_metrics
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.train import Trainer
-from attmask.watch import ATTENTION_GRACE_STEPS, GRACE_STEPS, WINDOW_STEPS, Kind
+from attmask.watch import GRACE_STEPS, WINDOW_STEPS
 from tests.real_data import FOLDER, needs
 from tests.runs import SHORT
 

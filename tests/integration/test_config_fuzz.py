@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
-from attmask.config import PretrainConfig, override
+from attmask.config import PretrainConfig
 from attmask.data.source import Source
 from attmask.data.sources import open_images
 from attmask.data.synthetic import write_folder
 from attmask.errors import UserError
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.train import Trainer
 from tests.drawn_settings import FIELDS, FIXED, assignments, hostile_values, valid_values
 

@@ -10,13 +10,14 @@ from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attmask.config import PretrainConfig, override
+from attmask.config import PretrainConfig
 from attmask.data.views import Views
 from attmask.hardware import Precision
 from attmask.models.backbone import BackboneConfig, build_backbone
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.schedules import Schedules
 from attmask.step import train_step
 

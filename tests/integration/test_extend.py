@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from attmask.cli import main
-from attmask.config import from_yaml
+from attmask.config import PretrainConfig
 from attmask.history import read_history
 from attmask.monitor import read_metrics
+from attmask.run_config import from_yaml
 from tests.runs import SHORT, Forked, last_checkpoint, same_tensors
 
 SETTINGS = (*SHORT, "monitor.knn_every_epochs=0", "checkpoint.every_minutes=0")
@@ -42,7 +43,7 @@ def test_a_finished_run_trains_longer_with_the_schedules_of_the_longer_training(
     long = rates(tmp_path / "long")
     assert rates(run) == {step: (short if step < 12 else long)[step] for step in range(24)}
     assert last_checkpoint(run).step == 24
-    assert from_yaml(run / "config.yaml").schedule.epochs == 4
+    assert from_yaml(run / "config.yaml", PretrainConfig).schedule.epochs == 4
     (extension,) = read_history(run).extensions
     assert (extension.step, extension.epochs_before, extension.epochs) == (12, 2, 4)
 
@@ -68,7 +69,7 @@ def test_extend_allows_nothing_but_more_epochs(
 ) -> None:
     assert main(["resume", str(run), "--extend", *words]) == 1
     assert wanted in capsys.readouterr().err
-    assert from_yaml(run / "config.yaml").schedule.epochs == 2
+    assert from_yaml(run / "config.yaml", PretrainConfig).schedule.epochs == 2
 
 
 def test_the_same_command_resumes_an_extended_run_that_was_killed_to_the_bit(

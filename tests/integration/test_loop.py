@@ -14,16 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from attmask import checkpoint
-from attmask.config import override
 from attmask.data.batch import Batch
 from attmask.data.sources import open_images
 from attmask.errors import UserError
 from attmask.interrupt import StopRequestedError
+from attmask.loop import Outcome
 from attmask.metric import Metric
 from attmask.models.backbone import Backbone
 from attmask.monitor import Pace, read_metrics
 from attmask.recipe import load_recipe
-from attmask.train import Outcome, Trainer
+from attmask.run_config import override
+from attmask.train import Trainer
 from tests.runs import SHORT, last_checkpoint, same_tensors
 
 TINY = override(load_recipe("tiny"), SHORT)

@@ -54,7 +54,7 @@ RESUME = """
 import sys
 from pathlib import Path
 import torch
-from attmask.config import override
+from attmask.run_config import override
 from attmask.data.sources import open_images
 from attmask.data.synthetic import write_folder
 from attmask.recipe import load_recipe

@@ -25,12 +25,14 @@ from attmask.evaluation.reporting import progress
 from attmask.interrupt import StopRequestedError
 from attmask.metric import values_by_key
 from attmask.models.backbone import Backbone
-from attmask.monitor import MonitorConfig
+from attmask.monitor import PretrainMonitorConfig
 from tests.evaluation.models import tiny_backbone
 from tests.groups import in_group
 
-UNEVEN = MonitorConfig(knn_max_bank_images=31, knn_max_query_images=19, quality_max_images=7)
-FEW = MonitorConfig(knn_max_bank_images=5, knn_max_query_images=2, quality_max_images=1)
+UNEVEN = PretrainMonitorConfig(
+    knn_max_bank_images=31, knn_max_query_images=19, quality_max_images=7
+)
+FEW = PretrainMonitorConfig(knn_max_bank_images=5, knn_max_query_images=2, quality_max_images=1)
 
 
 class Seen(NamedTuple):
@@ -59,7 +61,7 @@ def broken(scenes: Path, tmp_path: Path) -> Images:
     return images
 
 
-def online(images: Images, monitor: MonitorConfig) -> OnlineEvaluation:
+def online(images: Images, monitor: PretrainMonitorConfig) -> OnlineEvaluation:
     return OnlineEvaluation(images, DataConfig(), monitor, image_size=32)
 
 
@@ -95,7 +97,7 @@ def lines_said() -> Iterator[list[str]]:
     logger.removeHandler(handler)
 
 
-def look(images: Images, monitor: MonitorConfig, *, sharded: bool = False) -> Seen:
+def look(images: Images, monitor: PretrainMonitorConfig, *, sharded: bool = False) -> Seen:
     backbone, calls = tiny_backbone(), []
     if sharded:
         shard(backbone)
@@ -184,7 +186,7 @@ def test_a_mask_that_one_process_cannot_use_is_left_out_by_all(
     images = open_images(tmp_path / "data")
 
     def member(rank: int) -> tuple[list[dict[str, float]], list[str]]:
-        evaluation, backbone = online(images, MonitorConfig()), tiny_backbone()
+        evaluation, backbone = online(images, PretrainMonitorConfig()), tiny_backbone()
         with lines_said() as lines:
             return [evaluate(evaluation, backbone) for _ in range(2)], lines
 

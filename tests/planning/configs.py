@@ -1,7 +1,8 @@
 """Small networks whose steps are planned and computed."""
 
-from attmask.config import PretrainConfig, override
+from attmask.config import PretrainConfig
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 
 SMALL = (
     "backbone.width=96",

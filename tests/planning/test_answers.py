@@ -2,11 +2,12 @@
 
 import pytest
 
-from attmask.config import PretrainConfig, override
+from attmask.config import PretrainConfig
 from attmask.planning.answers import find_answers
 from attmask.planning.memory import Memory, peak_memory
 from attmask.planning.record import Answer
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 
 
 def measure(config: PretrainConfig, processes: int) -> Memory:

@@ -8,8 +8,9 @@ from operator import attrgetter
 from typing import Any
 
 from attmask.audit.summary import PixelStatistics
-from attmask.config import PretrainConfig, override
+from attmask.config import PretrainConfig
 from attmask.recipe import load_recipe
+from attmask.run_config import override
 from attmask.wording import agree, counted
 
 LARGE_SET = 100_000

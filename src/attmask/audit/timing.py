@@ -25,8 +25,8 @@ from attmask.audit.audit import Timing
 from attmask.audit.memory import peak_bytes, private_bytes
 from attmask.config import PretrainConfig
 from attmask.data.batch import Batch
+from attmask.data.feeding import BatchLoader
 from attmask.data.images import Images
-from attmask.data.loader import Loader
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import normalise
 from attmask.evaluation.online import BATCH, crops_held
@@ -149,7 +149,7 @@ def _evaluate_a_batch(trainer: Trainer) -> None:
         trainer.teacher.summary(normalise(batch, config.data.mean, config.data.std))
 
 
-def _endless(loader: Loader) -> Iterator[Batch]:
+def _endless(loader: BatchLoader[Batch]) -> Iterator[Batch]:
     """Batches of one epoch after the other."""
     for epoch in itertools.count():
         yield from loader.epoch(epoch)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from attmask.launch import launched_rank
 
 if TYPE_CHECKING:
-    from attmask.train import Outcome
+    from attmask.loop import Outcome
 
 INTERRUPTED = 130
 """The status of a command that Ctrl-C has ended."""

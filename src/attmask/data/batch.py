@@ -1,7 +1,9 @@
 """Make one batch: open pictures, draw their views, crop and recolour them."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -21,6 +23,8 @@ from attmask.errors import UserError
 
 _TRIES = 16
 
+Read = TypeVar("Read")
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -39,6 +43,10 @@ class Batch:
     def pin_memory(self) -> "Batch":
         """Copy the batch to page-locked memory; the DataLoader calls this if there is a GPU."""
         return Batch(self.views.pin_memory(), self.samples, self.looks, self.unreadable)
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What a worker hands over in shared memory."""
+        return self.views.globals, self.views.locals, self.samples
 
     def on(self, device: torch.device) -> Views:
         """The views on a device, in their new colours."""
@@ -65,6 +73,8 @@ class Request:
 
     epoch: int
     samples: tuple[int, ...]
+    step: int = 0
+    """Within the epoch."""
 
 
 @dataclass(frozen=True)
@@ -112,42 +122,53 @@ class BatchMaker(Dataset[Batch | UserError]):
         self, epoch: int, sample: int
     ) -> tuple[int, list[ViewParameters], list[np.ndarray], list[str]]:
         """All crops of an image or of its replacement, its index, and the unreadable pictures."""
-        faults: list[str] = []
-        for attempt in range(_TRIES):
-            index = sample
-            if attempt:
-                index = replacement(sample, attempt - 1, len(self.source), self.seed)
-            self._note(index)
-            try:
-                picture = open_picture(self.source, index, self.data)
-                # By the sample asked for, not the one shown: a replacement that is also in the
-                # batch by itself gets other views.
-                views = [
-                    draw(
-                        self.config,
-                        picture.size_wh,
-                        seed=self.seed,
-                        epoch=epoch,
-                        sample=sample,
-                        view=view,
-                    )
-                    for view in range(self.config.count)
-                ]
-                pixels = picture.pixels(best_shrink(views, picture.shrinks))
-                pixels = np.require(pixels, requirements="W")  # torch takes no others
-            except UnreadableImageError as fault:
-                faults.append(fault.line)
-                continue
-            return index, views, [cut(pixels, picture.size_wh, view) for view in views], faults
-        first = faults[0].replace("\t", ": ")
-        raise UserError(
-            f"{len(faults)} images in a row could not be read, the first {first}; "
-            "repair the files, or replace them under the same names"
-        )
 
-    def _note(self, index: int) -> None:
-        """Record which picture is read, so that an error can name it if this process dies."""
-        worker = get_worker_info()
-        if worker is not None:
-            self.reading[worker.id, 0] = os.getpid()
-            self.reading[worker.id, 1] = index
+        def read(index: int) -> tuple[list[ViewParameters], list[np.ndarray]]:
+            note_reading(self.reading, index)
+            picture = open_picture(self.source, index, self.data)
+            # By the sample asked for, not the one shown: a replacement that is also in the
+            # batch by itself gets other views.
+            views = [
+                draw(
+                    self.config,
+                    picture.size_wh,
+                    seed=self.seed,
+                    epoch=epoch,
+                    sample=sample,
+                    view=view,
+                )
+                for view in range(self.config.count)
+            ]
+            pixels = picture.pixels(best_shrink(views, picture.shrinks))
+            pixels = np.require(pixels, requirements="W")  # torch takes no others
+            return views, [cut(pixels, picture.size_wh, view) for view in views]
+
+        index, (views, crops), faults = read_or_replace(self.source, sample, self.seed, read)
+        return index, views, crops, faults
+
+
+def read_or_replace(
+    source: Source, sample: int, seed: int, read: Callable[[int], Read]
+) -> tuple[int, Read, list[str]]:
+    """The index of an image or of its replacement, what `read` makes of it, and the unreadable
+    pictures before it."""
+    faults: list[str] = []
+    for attempt in range(_TRIES):
+        index = replacement(sample, attempt - 1, len(source), seed) if attempt else sample
+        try:
+            return index, read(index), faults
+        except UnreadableImageError as fault:
+            faults.append(fault.line)
+    first = faults[0].replace("\t", ": ")
+    raise UserError(
+        f"{len(faults)} images in a row could not be read, the first {first}; "
+        "repair the files, or replace them under the same names"
+    )
+
+
+def note_reading(reading: Int[Tensor, "workers 2"], index: int) -> None:
+    """Record which picture is read, so that an error can name it if this process dies."""
+    worker = get_worker_info()
+    if worker is not None:
+        reading[worker.id, 0] = os.getpid()
+        reading[worker.id, 1] = index

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attmask import checkpoint
 from attmask.checkpoint import Checkpoint
-from attmask.config import PretrainConfig, from_yaml
+from attmask.config import PretrainConfig
 from attmask.data.config import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.model import FrozenModel, Prototypes
@@ -26,6 +26,7 @@ from attmask.models.positions import Resize
 from attmask.models.weights_file import refuse_not_finite, refuse_unusable
 from attmask.networks import build_distiller
 from attmask.overrides import checked
+from attmask.run_config import from_yaml
 
 Which = Literal["teacher", "student", "untrained"]
 
@@ -71,7 +72,7 @@ def channels_of(named: str | Path) -> int | None:
     path = _which(name)[0].absolute()
     for run in (path, path.parent.parent):
         if (run / "config.yaml").is_file():
-            return from_yaml(run / "config.yaml").data.channels
+            return from_yaml(run / "config.yaml", PretrainConfig).data.channels
     return None
 
 
@@ -97,7 +98,7 @@ def load_run(
         )
     if not (run / "config.yaml").is_file() or not (folder == run or is_step):
         raise UserError(f"{path} is not a checkpoint; give {_KINDS}")
-    config = from_yaml(run / "config.yaml")
+    config = from_yaml(run / "config.yaml", PretrainConfig)
     saved = None if which == "untrained" else _saved(path, folder, run)
     weights = build_distiller(config).state_dict() if saved is None else _weights(path, saved)
     owner = "student" if which == "student" else "teacher"

@@ -36,7 +36,7 @@ from attmask.evaluation.protocols.label_free import LEAST_AREA, measures_of_feat
 from attmask.evaluation.reporting.progress import counting
 from attmask.metric import Metric
 from attmask.models.backbone import Backbone
-from attmask.monitor import MonitorConfig
+from attmask.monitor import PretrainMonitorConfig
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class OnlineEvaluation:
         self,
         images: Images,
         data: DataConfig,
-        monitor: MonitorConfig,
+        monitor: PretrainMonitorConfig,
         *,
         image_size: int,
         workers: int = 0,
@@ -213,7 +213,7 @@ def _some(source: Source, most: int) -> list[int]:
     return spread_evenly(source.labels, len(source), most)
 
 
-def crops_held(images: Images, data: DataConfig, monitor: MonitorConfig) -> int:
+def crops_held(images: Images, data: DataConfig, monitor: PretrainMonitorConfig) -> int:
     """The number of crops that an online evaluation keeps in memory during a run, which several
     processes share among them."""
     bank, asked, most = _bank_and_queries(images, data, monitor)
@@ -223,7 +223,7 @@ def crops_held(images: Images, data: DataConfig, monitor: MonitorConfig) -> int:
 
 
 def _bank_and_queries(
-    images: Images, data: DataConfig, monitor: MonitorConfig
+    images: Images, data: DataConfig, monitor: PretrainMonitorConfig
 ) -> tuple[Source | None, Source, int]:
     """The bank of labelled images, the queries and the maximum number of queries; without labels
     the bank is None."""

@@ -206,6 +206,16 @@ class Backbone(nn.Module):
         x = self.vit.norm(self.blocks[-1](x, keep=last_keep, chosen=chosen))
         return Selected(cls=x[: len(images)], patches=x[len(images) :])
 
+    def all_tokens(
+        self,
+        images: Float[Tensor, "B C height width"],
+        keep: Float64[np.ndarray, "L 2 B"] | None = None,
+    ) -> Float[Tensor, "B T D"]:
+        """All tokens after the final norm; `keep` is the drop path."""
+        x, _ = self._trunk(images, None, keep)
+        tokens: Tensor = self.vit.norm(self.blocks[-1](x, keep=None if keep is None else keep[-1]))
+        return tokens
+
     def attention_heads(
         self, images: Float[Tensor, "B C height width"], layer: int | None = None
     ) -> Float[Tensor, "B H N"]:

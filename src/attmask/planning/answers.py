@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable, Iterator
 
-from attmask.config import PretrainConfig, override
+from attmask.config import PretrainConfig
 from attmask.planning.memory import Memory
 from attmask.planning.record import Answer
+from attmask.run_config import override
 
 _SHARDED = "train.sharding=fsdp"
 

@@ -46,6 +46,7 @@ def plan_run(
     fits = memory.total <= usable
     counted = operations(config, processes=processes, precision=precision, fused=fused)
     batch, epochs, seconds = config.train.batch_size, config.schedule.epochs, counted / speed
+    distiller = build_without_values(config)
     core_rate = core_images_per_second or images_per_core_second(config.views)
     return RunPlan(
         recipe=recipe,
@@ -65,7 +66,7 @@ def plan_run(
         steps=epoch // batch * epochs,
         core_images_per_second=core_rate,
         cores=math.ceil(batch / seconds / core_rate),
-        checkpoint_bytes=checkpoint_bytes(build_without_values(config)),
+        checkpoint_bytes=checkpoint_bytes(distiller, distiller.student),
         assumptions=(
             *of_device(config, device, precision),
             *of_step(config, processes, utilisation),

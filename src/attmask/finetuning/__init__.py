@@ -1,0 +1,1 @@
+"""Fine-tuning of a backbone and a classifier on labelled images."""

@@ -1,0 +1,118 @@
+"""The classes of a fine-tuning: what a label of the images means to the classifier."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32, Int, Int64
+
+from attmask.data.source import Source
+from attmask.data.stores.labels import in_order
+from attmask.errors import UserError
+from attmask.finetuning.config import LabelsConfig
+from attmask.wording import counted
+
+_SHOWN = 3
+_LARGEST_WEIGHT = 100.0
+"""Of a rare label in multi-label training, so that one image does not decide a step."""
+
+
+@dataclass(frozen=True, eq=False)
+class Classes:
+    """The classes of a classifier, and those that each label of a source stands for."""
+
+    names: tuple[str, ...]
+    number: Int64[np.ndarray, " labels"]
+    """The class of each label of the source; -1 where training has none. For one label an image."""
+    table: Float32[np.ndarray, "labels C"] | None = None
+    """Which classes each label of the source stands for, if an image may have several."""
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image may have several classes."""
+        return self.table is not None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def of(self, labels: Int[np.ndarray, " M"]) -> np.ndarray:
+        """The class of each image, or for several a row of 0 and 1."""
+        return self.number[labels] if self.table is None else self.table[labels]
+
+
+def find_classes(train: Source, held_out: Mapping[str, Source], config: LabelsConfig) -> Classes:
+    """The classes of the training images; an error if other images have classes beyond them."""
+    if train.labels is None:
+        raise UserError(
+            f"the images of {train.root} have no labels; give one sub-folder for each class, or a "
+            "list with a column label"
+        )
+    for name, source in held_out.items():
+        if source.labels is None:
+            raise UserError(
+                f"the {name} images of {train.root} have no labels; label them, or take them out"
+            )
+    texts = max((s.classes for s in (train, *held_out.values())), key=len)
+    found = _several(train, texts, config) if config.multi_label else _one_each(train, texts)
+    for name, source in held_out.items():
+        _refuse_unknown(name, source, found)
+    return found
+
+
+def _one_each(train: Source, texts: tuple[str, ...]) -> Classes:
+    assert train.labels is not None
+    used = np.unique(train.labels)
+    if len(used) < 2:
+        raise UserError(
+            f"all {counted(len(train), 'image')} of {train.root} have the class "
+            f"{texts[int(used[0])]!r}; fine-tuning wants at least two classes"
+        )
+    number = np.full(len(texts), -1, dtype=np.int64)
+    number[used] = np.arange(len(used))
+    return Classes(tuple(texts[int(label)] for label in used), number)
+
+
+def _several(train: Source, texts: tuple[str, ...], config: LabelsConfig) -> Classes:
+    assert train.labels is not None
+    parts = [[part.strip() for part in text.split(config.separator)] for text in texts]
+    parts = [[part for part in each if part] for each in parts]
+    names = in_order(sorted({part for label in np.unique(train.labels) for part in parts[label]}))
+    if not names:
+        raise UserError(f"no image of {train.root} has a label; give a list with a column label")
+    column = {name: index for index, name in enumerate(names)}
+    table = np.zeros((len(texts), len(names)), dtype=np.float32)
+    number = np.zeros(len(texts), dtype=np.int64)
+    for row, each in enumerate(parts):
+        if any(part not in column for part in each):
+            number[row] = -1
+            continue
+        table[row, [column[part] for part in each]] = 1
+    return Classes(names, number, table)
+
+
+def _refuse_unknown(split: str, source: Source, classes: Classes) -> None:
+    assert source.labels is not None
+    unknown = [int(label) for label in np.unique(source.labels) if classes.number[label] < 0]
+    if unknown:
+        shown = ", ".join(source.classes[label] for label in unknown[:_SHOWN])
+        more = ", ..." if len(unknown) > _SHOWN else ""
+        raise UserError(
+            f"the {split} images of {source.root} have {counted(len(unknown), 'label')} that no "
+            f"training image has: {shown}{more}; add training images, or take these out"
+        )
+
+
+def class_weights(classes: Classes, train: Source) -> Float32[np.ndarray, " C"]:
+    """What makes rare classes count as much as frequent ones.
+
+    For one label an image it is images / (classes × images of the class), as in scikit-learn; for
+    several it is the number of images without the label for each image that has it.
+    """
+    assert train.labels is not None
+    each = classes.of(train.labels)
+    if classes.multi_label:
+        having = each.sum(0)
+        odds = (len(each) - having) / np.maximum(1, having)
+        return np.clip(odds, 1 / _LARGEST_WEIGHT, _LARGEST_WEIGHT).astype(np.float32)
+    counts = np.bincount(each, minlength=len(classes))
+    return (len(each) / (len(classes) * np.maximum(1, counts))).astype(np.float32)

@@ -1,0 +1,232 @@
+"""One step of fine-tuning: mixed images, smooth targets, cross entropy, one update."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from timm.data.mixup import Mixup, mixup_target
+from timm.loss import SoftTargetCrossEntropy
+from timm.optim import param_groups_layer_decay
+from timm.utils import ModelEmaV3
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import AdamW, Optimizer
+
+from attmask import distributed
+from attmask.distill import Engine
+from attmask.finetuning.augment import seeded
+from attmask.finetuning.batch import LabelledBatch
+from attmask.finetuning.classifier import Classifier, in_our_names
+from attmask.finetuning.config import AugmentConfig, FinetuneOptimConfig
+from attmask.finetuning.schedules import FinetuneNow
+from attmask.hardware import Precision
+from attmask.metric import Metric
+from attmask.models.backbone import drop_path_rates
+from attmask.models.blocks import drop_path
+from attmask.optim import set_rates
+from attmask.randomness import hashed
+from attmask.update import Update, apply_gradients_
+
+
+@dataclass(frozen=True)
+class FinetuneReport:
+    """Loss and accuracy of each micro-batch, still on the device."""
+
+    losses: Sequence[Float[Tensor, ""]]
+    correct: Sequence[Float[Tensor, ""]]
+    """The share of images whose strongest target is predicted; with several, of right labels."""
+    mean_loss: Float[Tensor, ""]
+
+    def metrics(self) -> tuple[Metric, ...]:
+        """Means over micro-batches; this waits for the device."""
+        loss, correct = (fmean(map(float, parts)) for parts in (self.losses, self.correct))
+        return (
+            Metric("loss.total", loss, "nats", False, title="loss"),
+            Metric("train.top1", 100 * correct, "%", True, title="accuracy on training batches"),
+        )
+
+
+class Finetuner(nn.Module):
+    """A classifier in training, with its moving average if there is one."""
+
+    def __init__(
+        self,
+        network: Classifier,
+        *,
+        drop_path: float,
+        class_weights: Float[Tensor, " C"] | None,
+        multi_label: bool,
+        ema: float | None,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.ema = None if ema is None else ModelEmaV3(network, decay=ema)
+        self.multi_label, self.seed = multi_label, seed
+        self.register_buffer("class_weights", class_weights, persistent=False)
+        self._drop_path_rates = drop_path_rates(network.backbone, drop_path)
+        self._engine: Engine = lambda *inputs, share_gradients, **settings: network(
+            *inputs, **settings
+        )
+
+    def wrap(self, engine: Engine) -> None:
+        """Call the network through an engine such as DDP; names of weights stay as they are."""
+        self._engine = engine
+
+    @property
+    def evaluated(self) -> Classifier:
+        """The network that is evaluated: the moving average, if there is one."""
+        if self.ema is None:
+            return self.network
+        averaged = self.ema.module
+        assert isinstance(averaged, Classifier)
+        return averaged
+
+    def logits(
+        self,
+        images: Float[Tensor, "B C height width"],
+        now: FinetuneNow,
+        *,
+        first_image: int,
+        share_gradients: bool,
+    ) -> Float[Tensor, "B classes"]:
+        """The logits of training images, with drop path."""
+        keep = None
+        if self._drop_path_rates.any() and not now.backbone_frozen:
+            places = np.arange(first_image, first_image + len(images))
+            keep = drop_path(
+                self._drop_path_rates,
+                seed=self.seed,
+                step=now.step,
+                images=places,
+                views=np.zeros_like(places),
+            )
+        logits: Tensor = self._engine(
+            images, keep, frozen=now.backbone_frozen, share_gradients=share_gradients
+        )
+        return logits.float()
+
+    def loss(
+        self, logits: Float[Tensor, "B classes"], targets: Float[Tensor, "B classes"]
+    ) -> Float[Tensor, ""]:
+        """Cross entropy with soft targets, or binary cross entropy for several labels an image."""
+        weights = self.get_buffer("class_weights")
+        if self.multi_label:
+            return functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights)
+        if weights is None:
+            loss: Tensor = SoftTargetCrossEntropy()(logits, targets)
+            return loss
+        return functional.cross_entropy(logits, targets, weight=weights)
+
+
+def build_optimizer(network: Classifier, config: FinetuneOptimConfig) -> AdamW:
+    """AdamW with timm's groups of layer decay; biases and norms are not decayed."""
+    groups = param_groups_layer_decay(
+        network,
+        weight_decay=1.0,  # the mark of those that are decayed: rates are set at each step
+        layer_decay=config.layer_decay,
+        no_weight_decay_list=in_our_names(config.no_decay),
+    )
+    groups = [{**group, "decayed": group["weight_decay"] > 0} for group in groups]
+    return AdamW(groups, lr=0.0, weight_decay=0.0, betas=config.betas, fused=True)
+
+
+class Targets:
+    """Classes become targets of the loss: mixed by timm where images are mixed, and smoothed."""
+
+    def __init__(
+        self, config: AugmentConfig, classes: int, *, multi_label: bool, seed: int
+    ) -> None:
+        self.smoothing, self.classes, self.seed = config.smoothing, classes, seed
+        self.multi_label = multi_label
+        self.mixup = None
+        if config.mixes:
+            self.mixup = Mixup(
+                mixup_alpha=config.mixup,
+                cutmix_alpha=config.cutmix,
+                prob=config.mix_probability,
+                switch_prob=config.mix_switch,
+                label_smoothing=config.smoothing,
+                num_classes=classes,
+            )
+
+    def mixed(
+        self, images: Float[Tensor, "B C height width"], labels: Tensor, step: int
+    ) -> tuple[Float[Tensor, "B C height width"], Float[Tensor, "B classes"]]:
+        """The images of this process and their targets; timm mixes images in place."""
+        if self.multi_label:
+            return images, labels * (1 - self.smoothing) + 0.5 * self.smoothing
+        if self.mixup is None:
+            return images, mixup_target(labels, self.classes, 1.0, self.smoothing)
+        number = int(hashed("mixup", self.seed, step, distributed.rank()))
+        with seeded(number):
+            images, targets = self.mixup(images, labels)
+        return images, targets
+
+
+def compute_gradients(
+    finetuner: Finetuner,
+    optimizer: Optimizer,
+    batch: LabelledBatch,
+    targets: Targets,
+    now: FinetuneNow,
+    precision: Precision,
+    *,
+    accumulate: int = 1,
+) -> FinetuneReport:
+    """Mixed images, logits and loss for each micro-batch; no weight changes."""
+    optimizer.zero_grad(set_to_none=True)
+    device = precision.device
+    images = batch.images.to(device, non_blocking=True)
+    images, wanted = targets.mixed(images, batch.labels.to(device, non_blocking=True), now.step)
+    losses, correct = [], []
+    size = len(images) // accumulate
+    for number, (part, goal) in enumerate(
+        zip(images.split(size), wanted.split(size), strict=True), start=1
+    ):
+        first = batch.first_image + (number - 1) * size
+        with precision.autocast():
+            logits = finetuner.logits(
+                part, now, first_image=first, share_gradients=number == accumulate
+            )
+        loss = finetuner.loss(logits, goal)
+        precision.backward(loss / accumulate)
+        losses.append(loss.detach())
+        correct.append(_correct(logits.detach(), goal, multi_label=finetuner.multi_label))
+    mean_loss = distributed.average_(torch.stack(losses).mean())
+    return FinetuneReport(losses, correct, mean_loss)
+
+
+def _correct(
+    logits: Float[Tensor, "B classes"], targets: Float[Tensor, "B classes"], *, multi_label: bool
+) -> Float[Tensor, ""]:
+    if multi_label:
+        return ((logits > 0) == (targets > 0.5)).float().mean()
+    return (logits.argmax(1) == targets.argmax(1)).float().mean()
+
+
+def update_(
+    finetuner: Finetuner,
+    optimizer: Optimizer,
+    report: FinetuneReport,
+    now: FinetuneNow,
+    precision: Precision,
+    *,
+    weight_decay: float,
+    clip: float | None = None,
+) -> Update:
+    """One update of the network by its gradients, then of the moving average."""
+    set_rates(optimizer, lr=now.lr, weight_decay=weight_decay)
+    network = finetuner.network
+    if now.backbone_frozen:
+        for parameter in network.backbone.parameters():
+            parameter.grad = None
+    update = apply_gradients_(
+        optimizer, list(network.parameters()), report.mean_loss, precision, clip=clip
+    )
+    if finetuner.ema is not None:
+        finetuner.ema.update(network, now.step)
+    return update
