@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -41,10 +41,13 @@ class Checkpointing:
         config: CheckpointConfig,
         *,
         steps_per_epoch: int,
+        about: Mapping[str, object] | None = None,
     ) -> None:
+        """`about` is written into every checkpoint, for whoever reads it alone."""
         self.folder, self.state = folder, state
         self._scaler, self._skipped = scaler, skipped
         self._config = config
+        self._about = about or {}
         self._every_seconds = config.every_minutes * 60
         every = config.keep_every_epochs
         self._keep_every_steps = None if every is None else every * steps_per_epoch
@@ -131,7 +134,7 @@ class Checkpointing:
         if not self.state.is_finite():
             raise DivergedError(step, f"weights or moments are not finite after step {step}")
         made, scaler = self.state.snapshot(), self._scaler.state_dict()
-        progress = {"scaler": scaler, "skipped_steps": self._skipped.count}
+        progress = {**self._about, "scaler": scaler, "skipped_steps": self._skipped.count}
         writer = distributed.from_main(atomic.new_writer()) if made.shards else None
         self._writer.start(
             lambda: self.folder.save(

@@ -140,6 +140,7 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
             self.skipped,
             config.checkpoint,
             steps_per_epoch=self.loader.steps_per_epoch,
+            about=self._about(),
         )
         self._wishes = Wishes()
         self._stop = 0
@@ -195,6 +196,10 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
     @abstractmethod
     def _evaluated_every_epochs(self) -> int:
         """The epochs between two evaluations; 0 is never."""
+
+    def _about(self) -> dict[str, object]:
+        """What every checkpoint says of what was trained, beside settings and progress."""
+        return {}
 
     def _look_back(self) -> None:
         """Take from the log what a resumed run needs to know of its evaluations."""

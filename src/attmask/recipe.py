@@ -3,12 +3,16 @@
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from attmask.config import PretrainConfig
 from attmask.errors import UserError
 from attmask.overrides import checked, parse_yaml, unknown
+from attmask.run_config import AnyRun, RunConfig
 from attmask.settings import Config, setting
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 
 class PaperRow(Config):
@@ -39,45 +43,55 @@ class About(Config):
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Generic[AnyRun]):
     """A named config with its description."""
 
     name: str
     about: About
-    config: PretrainConfig
+    config: AnyRun
 
 
-def recipes() -> list[str]:
-    """The names of the recipes that come with the package."""
-    files = (resources.files("attmask") / "recipes").iterdir()
+def recipes(kind: type[RunConfig] = PretrainConfig) -> list[str]:
+    """The names of the recipes for a kind of training that come with the package."""
+    files = _shelf(kind).iterdir()
     return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
 
 def load_recipe(name_or_path: str | Path) -> PretrainConfig:
-    """The config of a recipe, by its name or the path of a YAML file."""
+    """The config of a pre-training recipe, by its name or the path of a YAML file."""
     return read_recipe(name_or_path).config
 
 
-def read_recipe(name_or_path: str | Path) -> Recipe:
-    """A recipe with its description, by its name or the path of a YAML file."""
-    values = _read(str(name_or_path), Path(), ())
+def read_recipe(name_or_path: str | Path) -> Recipe[PretrainConfig]:
+    """A pre-training recipe with its description, by its name or the path of a YAML file."""
+    return recipe_for(PretrainConfig, name_or_path)
+
+
+def recipe_for(kind: type[AnyRun], name_or_path: str | Path) -> Recipe[AnyRun]:
+    """A recipe for a kind of training, by its name or the path of a YAML file."""
+    values = _read(kind, str(name_or_path), Path(), ())
     about = checked(About, values.pop("about", {}), f"recipe {name_or_path}, about: ")
-    config = checked(PretrainConfig, values, f"recipe {name_or_path}: ")
+    config = checked(kind, values, f"recipe {name_or_path}: ")
     return Recipe(Path(name_or_path).stem, about, config)
 
 
-def _read(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
+def _shelf(kind: type[RunConfig]) -> "Traversable":
+    shelf = resources.files("attmask") / "recipes"
+    return shelf if kind is PretrainConfig else shelf / kind.KIND
+
+
+def _read(kind: type[RunConfig], name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
     """The raw values of a recipe on top of those that it extends."""
     if Path(name).suffix in (".yaml", ".yml") or len(Path(name).parts) > 1:
         path = folder / name
         if not path.is_file():
             raise UserError(f"there is no file {path}; give the path of a YAML file")
         folder, identity, text = path.parent, str(path.resolve()), path.read_bytes()
-    elif name in recipes():
+    elif name in recipes(kind):
         identity = name
-        text = (resources.files("attmask") / "recipes" / f"{name}.yaml").read_bytes()
+        text = (_shelf(kind) / f"{name}.yaml").read_bytes()
     else:
-        raise UserError(unknown("recipe", name, recipes()))
+        raise UserError(unknown("recipe", name, recipes(kind)))
     if identity in seen:
         raise UserError(f"recipe {name} extends itself; remove one `extends`")
     values = parse_yaml(text, name) or {}
@@ -85,7 +99,7 @@ def _read(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
         raise UserError(f"recipe {name} is not a list of `setting: value`")
     if "extends" not in values:
         return values
-    base = _read(str(values.pop("extends")), folder, (*seen, identity))
+    base = _read(kind, str(values.pop("extends")), folder, (*seen, identity))
     base.pop("about", None)  # a description belongs to one recipe
     return _merge(base, values)
 

@@ -19,7 +19,7 @@ from attmask.config import PretrainConfig
 from attmask.data.config import DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.model import FrozenModel, Prototypes
-from attmask.models.backbone import build_backbone
+from attmask.models.blueprint import Blueprint
 from attmask.models.heads import Head
 from attmask.models.interop import import_backbone, input_format
 from attmask.models.positions import Resize
@@ -102,15 +102,14 @@ def load_run(
     saved = None if which == "untrained" else _saved(path, folder, run)
     weights = build_distiller(config).state_dict() if saved is None else _weights(path, saved)
     owner = "student" if which == "student" else "teacher"
-    with torch.device("meta"):  # a network of any size takes no memory until its weights fit
-        backbone = build_backbone(
-            config.backbone.model_copy(update={"pretrained": False}),
-            image_size=config.views.global_size,
-            channels=config.data.channels,
-            layer=None if last_block else config.masking.layer,
-        )
+    blueprint = Blueprint(
+        config=config.backbone,
+        image_size=config.views.global_size,
+        channels=config.data.channels,
+        layer=None if last_block else config.masking.layer,
+    )
     try:
-        backbone.load_state_dict(_below(weights, f"{owner}.backbone."), assign=True)
+        backbone = blueprint.build(_below(weights, f"{owner}.backbone."), str(path))
         prototypes = None if which == "student" else _prototypes(config, weights, backbone.width)
     except (RuntimeError, KeyError) as fault:
         raise UserError(
@@ -125,6 +124,7 @@ def load_run(
         prototypes=prototypes,
         folder=run,
         origin={"weights": which, **_progress(saved, config)},
+        blueprint=blueprint,
     )
 
 
@@ -228,4 +228,12 @@ def _imported(name: str, options: _Options | None, shown: str) -> FrozenModel:
     known = {"mean": pixels.mean, "std": pixels.std} if pixels.mean and pixels.std else {}
     data = checked(DataConfig, {"channels": backbone.channels, **known}, f"{name}: data.")
     kind = "file" if Path(name).is_file() else "timm"
-    return FrozenModel(shown, backbone, pixels.image_size, data, origin={"weights": kind})
+    blueprint = Blueprint(
+        name=None if kind == "file" else name,
+        heads=backbone.heads[0],
+        positions=backbone.positions,
+        image_size=pixels.image_size,
+        channels=backbone.channels,
+    )
+    origin = {"weights": kind}
+    return FrozenModel(shown, backbone, pixels.image_size, data, origin=origin, blueprint=blueprint)

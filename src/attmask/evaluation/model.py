@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from attmask.data.config import DataConfig
 from attmask.models.backbone import Backbone
+from attmask.models.blueprint import Blueprint
 from attmask.models.heads import Head
 
 _ITERATIONS = 3  # of Sinkhorn-Knopp, as in training
@@ -85,6 +86,8 @@ class FrozenModel:
     """The run it belongs to, if any; its features and cards are saved there."""
     origin: Mapping[str, Any] = field(default_factory=dict)
     """Where the weights come from: teacher, student, untrained, file or timm; step and epoch."""
+    blueprint: Blueprint = field(default_factory=Blueprint)
+    """How to build the backbone again."""
 
     def describe(self, image_size: int | None = None) -> dict[str, Any]:
         """The network and its input, for a card; `image_size` is None if sizes vary."""

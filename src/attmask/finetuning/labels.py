@@ -1,6 +1,6 @@
 """The classes of a fine-tuning: what a label of the images means to the classifier."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +37,7 @@ class Classes:
 
     def of(self, labels: Int[np.ndarray, " M"]) -> np.ndarray:
         """The class of each image, or for several a row of 0 and 1."""
-        return self.number[labels] if self.table is None else self.table[labels]
+        return np.asarray(self.number[labels] if self.table is None else self.table[labels])
 
 
 def find_classes(train: Source, held_out: Mapping[str, Source], config: LabelsConfig) -> Classes:
@@ -59,7 +59,7 @@ def find_classes(train: Source, held_out: Mapping[str, Source], config: LabelsCo
     return found
 
 
-def _one_each(train: Source, texts: tuple[str, ...]) -> Classes:
+def _one_each(train: Source, texts: Sequence[str]) -> Classes:
     assert train.labels is not None
     used = np.unique(train.labels)
     if len(used) < 2:
@@ -72,7 +72,7 @@ def _one_each(train: Source, texts: tuple[str, ...]) -> Classes:
     return Classes(tuple(texts[int(label)] for label in used), number)
 
 
-def _several(train: Source, texts: tuple[str, ...], config: LabelsConfig) -> Classes:
+def _several(train: Source, texts: Sequence[str], config: LabelsConfig) -> Classes:
     assert train.labels is not None
     parts = [[part.strip() for part in text.split(config.separator)] for text in texts]
     parts = [[part for part in each if part] for each in parts]
@@ -113,6 +113,7 @@ def class_weights(classes: Classes, train: Source) -> Float32[np.ndarray, " C"]:
     if classes.multi_label:
         having = each.sum(0)
         odds = (len(each) - having) / np.maximum(1, having)
-        return np.clip(odds, 1 / _LARGEST_WEIGHT, _LARGEST_WEIGHT).astype(np.float32)
+        return np.asarray(np.clip(odds, 1 / _LARGEST_WEIGHT, _LARGEST_WEIGHT), dtype=np.float32)
     counts = np.bincount(each, minlength=len(classes))
-    return (len(each) / (len(classes) * np.maximum(1, counts))).astype(np.float32)
+    balanced = len(each) / (len(classes) * np.maximum(1, counts))
+    return np.asarray(balanced, dtype=np.float32)

@@ -66,11 +66,17 @@ class Finetuner(nn.Module):
         self.network = network
         self.ema = None if ema is None else ModelEmaV3(network, decay=ema)
         self.multi_label, self.seed = multi_label, seed
+        self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
         self._drop_path_rates = drop_path_rates(network.backbone, drop_path)
         self._engine: Engine = lambda *inputs, share_gradients, **settings: network(
             *inputs, **settings
         )
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each process has a part of the weights only."""
+        return any(map(distributed.is_sharded, self.network.parameters()))
 
     def wrap(self, engine: Engine) -> None:
         """Call the network through an engine such as DDP; names of weights stay as they are."""
@@ -94,7 +100,7 @@ class Finetuner(nn.Module):
         share_gradients: bool,
     ) -> Float[Tensor, "B classes"]:
         """The logits of training images, with drop path."""
-        keep = None
+        keep, frozen = None, now.backbone_frozen and not self.is_sharded
         if self._drop_path_rates.any() and not now.backbone_frozen:
             places = np.arange(first_image, first_image + len(images))
             keep = drop_path(
@@ -104,16 +110,14 @@ class Finetuner(nn.Module):
                 images=places,
                 views=np.zeros_like(places),
             )
-        logits: Tensor = self._engine(
-            images, keep, frozen=now.backbone_frozen, share_gradients=share_gradients
-        )
+        logits: Tensor = self._engine(images, keep, frozen=frozen, share_gradients=share_gradients)
         return logits.float()
 
     def loss(
         self, logits: Float[Tensor, "B classes"], targets: Float[Tensor, "B classes"]
     ) -> Float[Tensor, ""]:
         """Cross entropy with soft targets, or binary cross entropy for several labels an image."""
-        weights = self.get_buffer("class_weights")
+        weights = self.class_weights
         if self.multi_label:
             return functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights)
         if weights is None:

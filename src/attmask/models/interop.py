@@ -119,7 +119,7 @@ def _from_file(path: Path, heads: int | None, positions: Resize | None) -> Backb
     mask_token = tensors.get("masked_embed", tensors.get("mask_token"))
     used = {name: tensor for name, tensor in tensors.items() if not _LEFT_OUT.match(name)}
     refuse_unusable(path, used)
-    backbone = Backbone(_network_for(path, used, heads))
+    backbone = Backbone(network_for(path, used, heads))
     # MAE's mask token is another one, as wide as its decoder.
     if mask_token is not None and mask_token.numel() == backbone.width:
         refuse_unusable(path, {"the mask token": mask_token})
@@ -168,7 +168,9 @@ def _in_timms_names(path: Path, stored: Mapping[str, Tensor]) -> dict[str, Tenso
     return named
 
 
-def _network_for(path: Path, tensors: dict[str, Tensor], heads: int | None) -> VisionTransformer:
+def network_for(
+    path: Path | str, tensors: dict[str, Tensor], heads: int | None
+) -> VisionTransformer:
     """The network whose parameters have these shapes, with these values."""
     lacking = [name for name in _ESSENTIAL if name not in tensors]
     if lacking:
@@ -207,7 +209,7 @@ def _network_for(path: Path, tensors: dict[str, Tensor], heads: int | None) -> V
     return vit
 
 
-def _fill(path: Path, vit: VisionTransformer, tensors: Mapping[str, Tensor]) -> None:
+def _fill(path: Path | str, vit: VisionTransformer, tensors: Mapping[str, Tensor]) -> None:
     """Load the tensors; a missing or unexpected one is an error."""
     wanted = {name: tuple(tensor.shape) for name, tensor in vit.state_dict().items()}
     unknown = [name for name in tensors if name not in wanted]
@@ -225,7 +227,7 @@ def _fill(path: Path, vit: VisionTransformer, tensors: Mapping[str, Tensor]) -> 
     vit.load_state_dict(full, assign=True)
 
 
-def _depth(path: Path, tensors: Mapping[str, Tensor]) -> int:
+def _depth(path: Path | str, tensors: Mapping[str, Tensor]) -> int:
     """The number of blocks, each of which must be there: a number in a name may be any."""
     found = {match[1] for name in tensors if (match := re.match(r"blocks\.(\d+)\.", name))}
     lacking = [number for number in range(len(found)) if str(number) not in found]
@@ -236,14 +238,14 @@ def _depth(path: Path, tensors: Mapping[str, Tensor]) -> int:
     return len(found)
 
 
-def _registers(path: Path, tensors: Mapping[str, Tensor]) -> int:
+def _registers(path: Path | str, tensors: Mapping[str, Tensor]) -> int:
     shape = tuple(tensors["reg_token"].shape) if "reg_token" in tensors else (1, 0, 0)
     if len(shape) != 3:
         raise UserError(f"{path} has register tokens of shape {shape}; wanted (1, number, width)")
     return shape[1]
 
 
-def _fold_registers_(path: Path, tensors: dict[str, Tensor]) -> None:
+def _fold_registers_(path: Path | str, tensors: dict[str, Tensor]) -> None:
     """DINOv2 places `[CLS]` but no register; timm has such networks place neither."""
     positions, cls = tensors["pos_embed"], tensors["cls_token"]
     if positions.shape[-1] != cls.shape[-1]:
@@ -256,7 +258,7 @@ def _fold_registers_(path: Path, tensors: dict[str, Tensor]) -> None:
     tensors["pos_embed"] = positions[:, 1:]
 
 
-def _grid(path: Path, positions: int, prefix: int) -> tuple[int, bool]:
+def _grid(path: Path | str, positions: int, prefix: int) -> tuple[int, bool]:
     """The side of the grid of patches, and whether `[CLS]` and registers have positions too."""
     for patches, is_cls_placed in ((positions - prefix, True), (positions, False)):
         side = math.isqrt(max(0, patches))
@@ -268,7 +270,7 @@ def _grid(path: Path, positions: int, prefix: int) -> tuple[int, bool]:
     )
 
 
-def _heads(path: Path, width: int, heads: int | None) -> int:
+def _heads(path: Path | str, width: int, heads: int | None) -> int:
     if heads is None and width % _HEAD_WIDTH:
         raise UserError(
             f"{path} has tokens of width {width}, which is not a multiple of {_HEAD_WIDTH}: the "
