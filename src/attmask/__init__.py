@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         inspect,
         load_backbone,
         plan,
+        predict,
         pretrain,
         resume,
         status,
@@ -33,6 +34,7 @@ __all__ = [
     "inspect",
     "load_backbone",
     "plan",
+    "predict",
     "pretrain",
     "resume",
     "status",
@@ -43,7 +45,17 @@ bound_primitive_cache()  # here, since it must come before PyTorch's first produ
 bound_spinning()  # and this before PyTorch is imported
 
 _HOME = dict.fromkeys(
-    ("evaluate", "inspect", "load_backbone", "plan", "pretrain", "resume", "status", "transform"),
+    (
+        "evaluate",
+        "inspect",
+        "load_backbone",
+        "plan",
+        "predict",
+        "pretrain",
+        "resume",
+        "status",
+        "transform",
+    ),
     "attmask.api",
 )
 

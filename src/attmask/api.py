@@ -30,8 +30,9 @@ from attmask.evaluation.features.transform import Transform
 from attmask.evaluation.loading import channels_of, load_model, names_of
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.online import OnlineEvaluation
+from attmask.evaluation.predictions import Choice, Predictions, pictures_of
 from attmask.evaluation.reporting.card import Card
-from attmask.evaluation.requirements import check_crop
+from attmask.evaluation.requirements import check_crop, classifier_of
 from attmask.evaluation.run import measure_all
 from attmask.evaluation.task import Task
 from attmask.hardware import Precision, choose_device, default_workers
@@ -325,6 +326,46 @@ def _cache_of(model: FrozenModel, asked: str | Path | None) -> Path:
     if asked is not None:
         return Path(asked)
     return default_cache() if model.folder is None else model.folder / "features"
+
+
+def predict(
+    checkpoint: str | Path,
+    images: str | Path,
+    *,
+    classifier: str | Path | None = None,
+    split: Literal["train", "val", "test"] | None = None,
+    top: int | None = None,
+    threshold: float | None = None,
+    device: str = "auto",
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "fp32",
+    batch_size: int = 64,
+    workers: int | None = None,
+) -> Predictions:
+    """Classify images with a fine-tuned network; iterate over the result for one record per image.
+
+    `images` is a picture or any images that `pretrain` reads, `split` one split of them (default:
+    all). A record has the `top` most probable classes (default: 1); of a multi-label classifier it
+    has all classes from the probability `threshold` on (default: 0.5). `classifier` is a file that
+    the task `linear` wrote, for a network that was not fine-tuned.
+    """
+    model = load_model(checkpoint)
+    known = classifier_of(model, None if classifier is None else Path(classifier))
+    chosen_device = choose_device(device)
+    own_device = distributed.own_device(chosen_device)
+    return Predictions(
+        model,
+        known,
+        pictures_of(images_path(images), split, model.data.channels),
+        Choice.of(known, top, threshold),
+        FeatureExtractor(
+            device=own_device,
+            precision=Precision.choose(precision, own_device),
+            cache=_cache_of(model, None),  # predictions are not kept
+            batch_size=batch_size,
+            workers=default_workers() if workers is None else workers,
+        ),
+        chosen_device,
+    )
 
 
 def load_backbone(

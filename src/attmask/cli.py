@@ -19,6 +19,7 @@ from attmask.commands import (
     evaluate,
     inspect,
     plan,
+    predict,
     pretrain,
     recipes,
     resume,
@@ -29,8 +30,20 @@ from attmask.commands.outcome import INTERRUPTED
 from attmask.errors import UserError
 from attmask.launch import launched_rank
 
-_COMMANDS = (demo, pretrain, resume, status, inspect, plan, evaluate, tasks, recipes, config)
-_FLAGS = ("--help", "--version", "--json", "--extend")  # options that take no value
+_COMMANDS = (
+    demo,
+    pretrain,
+    resume,
+    status,
+    inspect,
+    plan,
+    evaluate,
+    predict,
+    tasks,
+    recipes,
+    config,
+)
+_FLAGS = ("--help", "--version", "--json", "--extend", "--all")  # options that take no value
 
 
 class Parser(argparse.ArgumentParser):
