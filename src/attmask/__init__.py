@@ -9,9 +9,11 @@ from attmask.threads import bound_spinning
 if TYPE_CHECKING:
     from attmask.api import (
         evaluate,
+        finetune,
         inspect,
         load_backbone,
         plan,
+        predict,
         pretrain,
         resume,
         status,
@@ -30,9 +32,11 @@ __all__ = [
     "Nothing",
     "Random",
     "evaluate",
+    "finetune",
     "inspect",
     "load_backbone",
     "plan",
+    "predict",
     "pretrain",
     "resume",
     "status",
@@ -43,7 +47,18 @@ bound_primitive_cache()  # here, since it must come before PyTorch's first produ
 bound_spinning()  # and this before PyTorch is imported
 
 _HOME = dict.fromkeys(
-    ("evaluate", "inspect", "load_backbone", "plan", "pretrain", "resume", "status", "transform"),
+    (
+        "evaluate",
+        "finetune",
+        "inspect",
+        "load_backbone",
+        "plan",
+        "predict",
+        "pretrain",
+        "resume",
+        "status",
+        "transform",
+    ),
     "attmask.api",
 )
 

@@ -1,12 +1,13 @@
 """The commands of the command line as functions."""
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -30,12 +31,17 @@ from attmask.evaluation.features.transform import Transform
 from attmask.evaluation.loading import channels_of, load_model, names_of
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.online import OnlineEvaluation
+from attmask.evaluation.predictions import Choice, Predictions, pictures_of
 from attmask.evaluation.reporting.card import Card
-from attmask.evaluation.requirements import check_crop
+from attmask.evaluation.requirements import check_crop, classifier_of
 from attmask.evaluation.run import measure_all
 from attmask.evaluation.task import Task
+from attmask.finetuning.config import FinetuneConfig
+from attmask.finetuning.run import Finetuned, complete
+from attmask.finetuning.run import train_together as finetuned
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.heartbeat import Heartbeat
+from attmask.kinds import KINDS
 from attmask.loop import Outcome
 from attmask.models.backbone import Backbone
 from attmask.monitor import check_trackers
@@ -43,7 +49,7 @@ from attmask.planning.devices import find_device
 from attmask.planning.planner import UTILISATION, plan_run
 from attmask.planning.record import RunPlan
 from attmask.presence import hold
-from attmask.recipe import load_recipe
+from attmask.recipe import load_recipe, recipe_for
 from attmask.run import (
     check_settings,
     default_folder,
@@ -51,9 +57,11 @@ from attmask.run import (
     refuse_other_folder,
     saved_config,
 )
-from attmask.run_config import override, shared_settings
+from attmask.run_config import RunConfig, override, shared_settings
 from attmask.run_status import Status, read_status
 from attmask.train import Trainer
+
+Ended = TypeVar("Ended")
 
 log = logging.getLogger(__name__)
 
@@ -90,11 +98,57 @@ def resume(
     settings only, e.g. {"train.workers": 4}, and with `extend` the number of epochs.
     """
     folder = Path(run)
-    config = saved_config(folder, [PretrainConfig])
+    config = saved_config(folder, KINDS)
     asked = override(config, _assignments(overrides))
     check_settings(folder, config, asked, extend=extend)
     path = origin_of(folder) if data is None else images_path(data)
+    if isinstance(asked, FinetuneConfig):
+        finetuning = partial(finetuned, asked, path, folder, "resuming", extend=extend)
+        return _alone_in(asked, folder, finetuning).outcome
+    assert isinstance(asked, PretrainConfig)
     return _train(asked, path, folder, "resuming", extend)
+
+
+def finetune(
+    checkpoint: str | Path,
+    data: str | Path,
+    *,
+    recipe: str | Path | FinetuneConfig = "own",
+    out: str | Path,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+    extend: bool = False,
+) -> Finetuned:
+    """Fine-tune a checkpoint on labelled images; an existing run in `out` is resumed.
+
+    `checkpoint` may be anything that `evaluate` accepts, `recipe` is a name (`own`, `cifar10`,
+    `cifar100`, `flowers`, `imagenet`), a YAML file or a config. `out` then works as a checkpoint
+    of `evaluate`, `predict` and `load_backbone`.
+    """
+    given = recipe if isinstance(recipe, FinetuneConfig) else None
+    named = "own config" if given else f"recipe {recipe}"
+    base = given or recipe_for(FinetuneConfig, str(recipe)).config
+    folder = Path(out)
+    refuse_other_folder(folder)
+    config = complete(base, checkpoint, folder, _assignments(overrides))
+    path = images_path(data)
+    return _alone_in(
+        config,
+        folder,
+        lambda heartbeat: finetuned(config, path, folder, named, heartbeat, extend=extend),
+    )
+
+
+def default_finetune_out(
+    checkpoint: str | Path,
+    data: str | Path,
+    recipe: str | Path,
+    overrides: Sequence[str] | Mapping[str, Any] = (),
+) -> Path:
+    """The default folder of a fine-tuning: named after data, recipe, checkpoint and settings."""
+    base = recipe_for(FinetuneConfig, recipe).config
+    start = re.sub(r"[^\w.-]+", "-", Path(str(checkpoint)).name)
+    named = f"{Path(recipe).stem}-{start}"
+    return default_folder(Path(data), named, base, override(base, _assignments(overrides)))
 
 
 def status(run: str | Path) -> Status:
@@ -115,7 +169,16 @@ def default_out(
 
 
 def _train(config: PretrainConfig, data: Path, out: Path, named: str, extend: bool) -> Outcome:
-    """Train with all processes that were launched together."""
+    """Pre-train with all processes that were launched together."""
+    return _alone_in(
+        config,
+        out,
+        lambda heartbeat: _train_together(config, data, out, named, heartbeat, extend=extend),
+    )
+
+
+def _alone_in(config: RunConfig, out: Path, train: Callable[[Heartbeat], Ended]) -> Ended:
+    """Train with all processes that were launched together, and nobody else, in a folder."""
     device = choose_device(config.train.device)
     start, late = config.train.start_timeout_minutes, config.train.timeout_minutes
     with distributed.processes(
@@ -131,7 +194,7 @@ def _train(config: PretrainConfig, data: Path, out: Path, named: str, extend: bo
             refuse_other_folder(out)
             check_trackers(config.monitor)
         with hold(out) as heartbeat:
-            return _train_together(config, data, out, named, heartbeat, extend=extend)
+            return train(heartbeat)
 
 
 def _different_settings(other: Mapping[str, object], main: Mapping[str, object]) -> str:
@@ -327,6 +390,46 @@ def _cache_of(model: FrozenModel, asked: str | Path | None) -> Path:
     if asked is not None:
         return Path(asked)
     return default_cache() if model.folder is None else model.folder / "features"
+
+
+def predict(
+    checkpoint: str | Path,
+    images: str | Path,
+    *,
+    classifier: str | Path | None = None,
+    split: Literal["train", "val", "test"] | None = None,
+    top: int | None = None,
+    threshold: float | None = None,
+    device: str = "auto",
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "fp32",
+    batch_size: int = 64,
+    workers: int | None = None,
+) -> Predictions:
+    """Classify images with a fine-tuned network; iterate over the result for one record per image.
+
+    `images` is a picture or any images that `pretrain` reads, `split` one split of them (default:
+    all). A record has the `top` most probable classes (default: 1); of a multi-label classifier it
+    has all classes from the probability `threshold` on (default: 0.5). `classifier` is a file that
+    the task `linear` wrote, for a network that was not fine-tuned.
+    """
+    model = load_model(checkpoint)
+    known = classifier_of(model, None if classifier is None else Path(classifier))
+    chosen_device = choose_device(device)
+    own_device = distributed.own_device(chosen_device)
+    return Predictions(
+        model,
+        known,
+        pictures_of(images_path(images), split, model.data.channels),
+        Choice.of(known, top, threshold),
+        FeatureExtractor(
+            device=own_device,
+            precision=Precision.choose(precision, own_device),
+            cache=_cache_of(model, None),  # predictions are not kept
+            batch_size=batch_size,
+            workers=default_workers() if workers is None else workers,
+        ),
+        chosen_device,
+    )
 
 
 def load_backbone(

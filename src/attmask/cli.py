@@ -17,8 +17,10 @@ from attmask.commands import (
     config,
     demo,
     evaluate,
+    finetune,
     inspect,
     plan,
+    predict,
     pretrain,
     recipes,
     resume,
@@ -29,8 +31,21 @@ from attmask.commands.outcome import INTERRUPTED
 from attmask.errors import UserError
 from attmask.launch import launched_rank
 
-_COMMANDS = (demo, pretrain, resume, status, inspect, plan, evaluate, tasks, recipes, config)
-_FLAGS = ("--help", "--version", "--json", "--extend")  # options that take no value
+_COMMANDS = (
+    demo,
+    pretrain,
+    resume,
+    status,
+    inspect,
+    plan,
+    evaluate,
+    finetune,
+    predict,
+    tasks,
+    recipes,
+    config,
+)
+_FLAGS = ("--help", "--version", "--json", "--extend", "--all")  # options that take no value
 
 
 class Parser(argparse.ArgumentParser):

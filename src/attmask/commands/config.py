@@ -19,17 +19,24 @@ def add(commands: Commands) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Run the command and print its results."""
-    from attmask.api import configure
+    from attmask.finetuning.config import FinetuneConfig
     from attmask.overrides import describe
-    from attmask.recipe import read_recipe
+    from attmask.recipe import read_recipe, recipe_for, recipes
+    from attmask.run_config import RunConfig, override
 
-    for line in describe(configure(parsed.name, parsed.overrides)):
+    config: RunConfig
+    if parsed.name in recipes(FinetuneConfig):
+        recipe = recipe_for(FinetuneConfig, parsed.name)
+        about, config = recipe.about, override(recipe.config, parsed.overrides)
+    else:
+        about = read_recipe(parsed.name).about
+        config = override(read_recipe(parsed.name).config, parsed.overrides)
+    for line in describe(config):
         paper = f" (paper: {line.paper})" if line.paper else ""
         print(f"{f'{line.key}={line.value}':<48} {line.meaning}{paper}")
-    ablations = read_recipe(parsed.name).about.ablations
-    if ablations:
+    if about.ablations:
         print("\nthe paper's ablations, as overrides:")
-    for ablation in ablations:
+    for ablation in about.ablations:
         result = ", ".join(f"{measure} {value}" for measure, value in ablation.result.items())
         print(f"  {' '.join(ablation.overrides):<60} {ablation.note}: {result}")
     return 0

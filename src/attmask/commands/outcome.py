@@ -11,7 +11,7 @@ INTERRUPTED = 130
 """The status of a command that Ctrl-C has ended."""
 
 
-def tell(outcome: "Outcome") -> int:
+def tell(outcome: "Outcome", made: str = "the backbone and all metrics") -> int:
     """Print how a run ended and return the exit status.
 
     A run that was stopped and saved has that of its signal, as a shell counts: 143 for SIGTERM.
@@ -22,7 +22,7 @@ def tell(outcome: "Outcome") -> int:
             "run the same command to resume"
         )
         return stopped_status(outcome)
-    say(f"done, {outcome.steps} steps; the backbone and all metrics are in {outcome.run}")
+    say(f"done, {outcome.steps} steps; {made} are in {outcome.run}")
     return 0
 
 

@@ -4,26 +4,31 @@ import argparse
 
 from attmask.commands.arguments import Commands
 
+_SHOWN = ("knn", "linear", "accuracy")
+
 
 def add(commands: Commands) -> None:
     """Add the command and its arguments."""
     parser = commands.add_parser(
         "recipes",
         help="list the recipes",
-        description="List the recipes: name, training cost γ as the paper defines it, summary, "
-        "and the accuracy that the paper reports.",
+        description="List the recipes for attmask pretrain and attmask finetune: name, training "
+        "cost γ as the paper defines it, summary, and the accuracy that the paper reports.",
     )
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Run the command and print its results."""
-    from attmask.recipe import read_recipe, recipes
+    from attmask.kinds import KINDS
+    from attmask.recipe import recipe_for, recipes
 
-    for name in recipes():
-        about = read_recipe(name).about
-        figures = about.paper.figures if about.paper else {}
-        shown = ", ".join(f"{m} {figures[m]}" for m in ("knn", "linear") if m in figures)
-        cost = f"γ {about.time_factor:.2f}" if about.time_factor else ""
-        print(f"{name:<24}{cost:<8}{about.summary}{f' ({shown})' if shown else ''}")
+    for kind in KINDS:
+        print(f"attmask {kind.KIND}:")
+        for name in recipes(kind):
+            about = recipe_for(kind, name).about
+            figures = about.paper.figures if about.paper else {}
+            shown = ", ".join(f"{m} {figures[m]}" for m in _SHOWN if m in figures)
+            cost = f"γ {about.time_factor:.2f}" if about.time_factor else ""
+            print(f"  {name:<24}{cost:<8}{about.summary}{f' ({shown})' if shown else ''}")
     return 0

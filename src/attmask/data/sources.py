@@ -6,8 +6,10 @@ from pathlib import Path
 from attmask.data.images import Images
 from attmask.data.stores import arrays, lists
 from attmask.data.stores.arrays import open_arrays
+from attmask.data.stores.cifar import LAYOUTS, find_cifar, open_cifar
 from attmask.data.stores.columns import disk_of
-from attmask.data.stores.folder import Walk, scan_folder
+from attmask.data.stores.flowers import is_flowers, scan_flowers
+from attmask.data.stores.folder import Walk, list_folder, scan_folder
 from attmask.data.stores.huggingface import is_saved, open_saved
 from attmask.data.stores.index import Index, load_index
 from attmask.data.stores.lists import scan_list
@@ -22,7 +24,7 @@ from attmask.errors import UserError
 
 _ACCEPTED = (
     "a folder of images, a list (.txt, .csv, .tsv, .parquet), tar shards, "
-    "a .npy or .npz file or a Hugging Face dataset on disk"
+    "a .npy or .npz file, a Hugging Face dataset on disk, or CIFAR or Flowers-102 as published"
 )
 
 
@@ -62,12 +64,27 @@ def open_images(
 def _open_folder(path: Path, scratch: Path | None) -> Images:
     if is_saved(path):
         return open_saved(path)
+    if is_flowers(path):
+        return _scanned(scan_flowers(path))
+    published = _published_in(path)
+    if (layout := find_cifar(published)) is not None:
+        return open_cifar(published, layout)
     walk = Walk(path)
     if tars := find_shards(walk):
         return _scanned(scan_shards(walk, tars, scratch))
     if rows := find_parquet(walk):
         return open_rows(path, rows)
     return _scanned(scan_folder(walk, scratch))
+
+
+def _published_in(path: Path) -> Path:
+    """The folder of CIFAR that was unpacked in `path` and is alone there; or else `path`."""
+    known = [layout.folder for layout in LAYOUTS if (path / layout.folder).is_dir()]
+    if len(known) > 1:
+        raise UserError(f"{path} holds {' and '.join(known)}; give one of these folders")
+    if known and list_folder(path).folders == known:
+        return path / known[0]
+    return path
 
 
 def _open_file(path: Path, channels: int | None, scratch: Path | None) -> Images:

@@ -14,6 +14,7 @@ from attmask.evaluation.datasets.landmarks import Landmarks
 from attmask.evaluation.datasets.objects import WithObjects
 from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.protocols.backgrounds import BackgroundReliance
+from attmask.evaluation.protocols.classify import Classify
 from attmask.evaluation.protocols.clustering import Clustering
 from attmask.evaluation.protocols.fewshot import FewShot
 from attmask.evaluation.protocols.knn import Knn
@@ -34,6 +35,13 @@ TASKS: tuple[Task[Any], ...] = (
     Task("fewshot", FewShot(), Labelled(), 1, "k-NN with 1, 5, 10 and 20 images per class"),
     Task("linear", Linear(), Labelled(), 2, "linear classifiers on new random crops in each epoch"),
     Task("linear-cached", LinearCached(), Labelled(), 2, "linear classifiers on cached features"),
+    Task(
+        "classify",
+        Classify(),
+        Pictures(max_images=None),
+        1,
+        "accuracy of a fine-tuned network with its classifier",
+    ),
     Task("clustering", Clustering(), Labelled(), 1, "k-means, compared with the labels"),
     Task("retrieval-roxford", Retrieval(), Landmarks(name="roxford5k"), 1, "revisited Oxford"),
     Task("retrieval-rparis", Retrieval(), Landmarks(name="rparis6k"), 1, "revisited Paris"),

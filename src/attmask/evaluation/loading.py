@@ -5,12 +5,13 @@ weights.pth   weights.pth@positions=size,heads=6   timm:vit_small_patch16_224.di
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import timm
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from attmask import checkpoint
@@ -18,7 +19,11 @@ from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig
 from attmask.data.config import DataConfig
 from attmask.errors import UserError
+from attmask.evaluation.classifier import LinearClassifier
+from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel, Prototypes
+from attmask.finetuning.config import FinetuneConfig
+from attmask.kinds import read_config
 from attmask.models.blueprint import Blueprint
 from attmask.models.heads import Head
 from attmask.models.interop import import_backbone, input_format
@@ -26,13 +31,16 @@ from attmask.models.positions import Resize
 from attmask.models.weights_file import refuse_not_finite, refuse_unusable
 from attmask.networks import build_distiller
 from attmask.overrides import checked
-from attmask.run_config import from_yaml
+from attmask.run_config import RunConfig
 
-Which = Literal["teacher", "student", "untrained"]
+Which = Literal["teacher", "student", "untrained", "best", "last"]
 
 TIMM = "timm:"
 _HUB = ("hf_hub:", "hf-hub:")
 _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
+BEST = "best"
+"""The folder of the best network of a fine-tuning run."""
+_AVERAGED = "ema.module."
 _KINDS = "a run, one of its step-... folders, a weights file (.safetensors, .pth) or timm:NAME"
 
 
@@ -72,7 +80,7 @@ def channels_of(named: str | Path) -> int | None:
     path = _which(name)[0].absolute()
     for run in (path, path.parent.parent):
         if (run / "config.yaml").is_file():
-            return from_yaml(run / "config.yaml", PretrainConfig).data.channels
+            return read_config(run / "config.yaml").data.channels
     return None
 
 
@@ -98,7 +106,15 @@ def load_run(
         )
     if not (run / "config.yaml").is_file() or not (folder == run or is_step):
         raise UserError(f"{path} is not a checkpoint; give {_KINDS}")
-    config = from_yaml(run / "config.yaml", PretrainConfig)
+    config = read_config(run / "config.yaml")
+    if isinstance(config, FinetuneConfig):
+        return _finetuned(config, path, run, which, shown, is_step=is_step)
+    assert isinstance(config, PretrainConfig)
+    if which in ("best", "last"):
+        raise UserError(
+            f"{path} is a pre-training run, which has no network {which}; use @teacher, @student "
+            "or @untrained"
+        )
     saved = None if which == "untrained" else _saved(path, folder, run)
     weights = build_distiller(config).state_dict() if saved is None else _weights(path, saved)
     owner = "student" if which == "student" else "teacher"
@@ -128,7 +144,66 @@ def load_run(
     )
 
 
-def _progress(saved: Checkpoint | None, config: PretrainConfig) -> dict[str, Any]:
+def _finetuned(
+    config: FinetuneConfig, path: Path, run: Path, which: Which, shown: str | None, *, is_step: bool
+) -> FrozenModel:
+    """The network of a fine-tuning run with its classifier: the best one, or the last one."""
+    if which in ("student", "untrained"):
+        raise UserError(
+            f"{path} is a fine-tuning run, which has no network {which}; use @best or @last, or "
+            f"the checkpoint that it started from, {config.network.start}"
+        )
+    best = None if which == "last" or is_step else checkpoint.newest(run / BEST)
+    saved = (
+        _saved(path, path.absolute() if is_step else run, run)
+        if best is None
+        else checkpoint.load(best, only=["weights"])
+    )
+    weights = _weights(path, saved)
+    if f"{_AVERAGED}head.weight" in weights:
+        weights = {f"network.{name}": t for name, t in _below(weights, _AVERAGED).items()}
+    try:
+        known = _Known.model_validate(saved.info)
+        backbone = known.blueprint.build(_below(weights, "network.backbone."), str(path))
+        weight, bias = weights["network.head.weight"], weights["network.head.bias"]
+        if weight.shape[0] != len(known.classes) or bias.shape != weight.shape[:1]:
+            raise KeyError("network.head.weight")
+    except (RuntimeError, KeyError, ValueError) as fault:
+        raise UserError(
+            f"the weights of {path} do not fit what its checkpoint says of them; use another "
+            "checkpoint"
+        ) from fault
+    size = config.augment.size or known.blueprint.image_size
+    model = FrozenModel(
+        name=shown or path.name,
+        backbone=backbone.eval().requires_grad_(False),
+        image_size=size,
+        data=config.data,
+        folder=run,
+        origin={"weights": "last" if best is None else "best", **_progress(saved, config)},
+        blueprint=known.blueprint,
+    )
+    classifier = LinearClassifier(
+        weight,
+        bias,
+        tuple(known.classes),
+        Embedding(token=config.network.token, norm_gap=True),
+        size,
+        model.digest,
+        multi_label=known.multi_label,
+    )
+    return replace(model, classifier=classifier)
+
+
+class _Known(BaseModel):
+    """What a checkpoint of a fine-tuning says of its network."""
+
+    classes: list[str]
+    multi_label: bool
+    blueprint: Blueprint
+
+
+def _progress(saved: Checkpoint | None, config: RunConfig) -> dict[str, Any]:
     """The training step of a checkpoint, and the epoch if the number of images is known."""
     if saved is None:
         return {"step": 0, "epoch": 0.0}
@@ -162,7 +237,8 @@ def _which(text: str) -> tuple[Path, Which]:
         known: dict[str, Which] = {name: name for name in get_args(Which)}
         if after not in known:
             raise UserError(
-                f"{text} names an unknown network {after!r}; use @teacher, @student or @untrained"
+                f"{text} names an unknown network {after!r}; use @teacher, @student or @untrained, "
+                "or @best or @last of a fine-tuning run"
             )
         return Path(before), known[after]
     return Path(text), "teacher"

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from attmask.data.config import DataConfig
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.models.backbone import Backbone
 from attmask.models.blueprint import Blueprint
 from attmask.models.heads import Head
@@ -88,6 +89,8 @@ class FrozenModel:
     """Where the weights come from: teacher, student, untrained, file or timm; step and epoch."""
     blueprint: Blueprint = field(default_factory=Blueprint)
     """How to build the backbone again."""
+    classifier: LinearClassifier | None = None
+    """The classifier that was trained together with the backbone, if any; `digest` is without."""
 
     def describe(self, image_size: int | None = None) -> dict[str, Any]:
         """The network and its input, for a card; `image_size` is None if sizes vary."""

@@ -1,7 +1,10 @@
-"""Checks before any image is read: crop sizes, blocks, empty sources."""
+"""Checks before any image is read: crop sizes, blocks, empty sources, classifiers."""
+
+from pathlib import Path
 
 from attmask.data.source import Source
 from attmask.errors import UserError
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.models.backbone import patches_along
@@ -21,3 +24,24 @@ def check_images(*sources: Source) -> None:
     for source in sources:
         if len(source) == 0:
             raise UserError(f"{source.root} has no images to evaluate on; give a folder with some")
+
+
+def classifier_of(model: FrozenModel, file: Path | None = None) -> LinearClassifier:
+    """The classifier in a file that was trained on this network, or else the network's own."""
+    if file is not None:
+        classifier = LinearClassifier.load(file, network=model.digest)
+    elif model.classifier is not None:
+        classifier = model.classifier
+    else:
+        raise UserError(
+            f"{model.name} has no classifier; train one with `attmask finetune`, or give the file "
+            "that the task linear writes"
+        )
+    check_crop(model, classifier.image_size, classifier.readout)
+    width = classifier.readout.width(model.backbone)
+    if classifier.weight.shape[1] != width:
+        raise UserError(
+            f"the classifier of {model.name} was trained on width {classifier.weight.shape[1]}, "
+            f"but its features have width {width}; use the classifier of this network"
+        )
+    return classifier

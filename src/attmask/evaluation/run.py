@@ -38,6 +38,7 @@ def measure(
     measures = task.protocol.measure(model, data, extractor)
     unread = {name: extractor.unreadable(source) for name, source in data.sources.items()}
     hashes = {name: extractor.contents(source) for name, source in data.sources.items()}
+    heads = {} if model.classifier is None else {"classifier": model.classifier.digest}
     return Card(
         checkpoint=model.name,
         task=task.name,
@@ -51,7 +52,7 @@ def measure(
         data=str(path),
         images={name: len(source) - unread[name] for name, source in data.sources.items()},
         unreadable={name: count for name, count in unread.items() if count},
-        hashes={"network": model.digest, **hashes},
+        hashes={"network": model.digest, **heads, **hashes},
         seed=extractor.seed,
         format=extractor.precision.format,
         device=str(extractor.device),

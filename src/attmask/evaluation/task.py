@@ -26,7 +26,7 @@ class Measures:
     details: Mapping[str, Any] = field(default_factory=dict)
     """Further results as JSON, for example a curve or numbers per class."""
     files: tuple[Path, ...] = ()
-    """Plots that were written."""
+    """Plots and tables that were written."""
 
     def __post_init__(self) -> None:
         check_unique(self.metrics)

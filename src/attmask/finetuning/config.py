@@ -112,10 +112,9 @@ class LabelsConfig(Config):
     """What the labels mean."""
 
     multi_label: bool = setting(
-        False, "whether an image may have several labels, or none", paper="false"
-    )
-    separator: str = setting(
-        "|", "what stands between the labels of an image in a list", min_length=1, max_length=10
+        False,
+        "whether an image may have several labels, joined by |, or none",
+        paper="false",
     )
     class_weights: Literal["none", "balanced"] = setting(
         "none", "weight of the classes in the loss: equal, or as 1 / number of images", paper="none"

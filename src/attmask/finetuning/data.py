@@ -1,4 +1,4 @@
-"""The images of a fine-tuning: what is trained on, what is evaluated on the way, what at the end."""
+"""The images of a fine-tuning: to train on, to select the best network by, to measure it on."""
 
 import logging
 from dataclasses import dataclass
@@ -10,9 +10,8 @@ from attmask.data.source import Source
 from attmask.data.stores.splits import TEST, TRAIN, VAL
 from attmask.data.subset import split_holdout
 from attmask.errors import UserError
-from attmask.finetuning.config import SelectionConfig
+from attmask.finetuning.config import LabelsConfig, SelectionConfig
 from attmask.finetuning.labels import Classes, find_classes
-from attmask.finetuning.config import LabelsConfig
 from attmask.wording import counted
 
 log = logging.getLogger(__name__)
@@ -49,15 +48,15 @@ def divide(images: Images, selection: SelectionConfig, labels: LabelsConfig) -> 
             f"there is no split {selection.split} in {images.train.root}, only "
             f"{', '.join(splits)}; choose another selection.split"
         )
-    wanted = VAL if selection.split == "auto" else selection.split
+    wanted: str = VAL if selection.split == "auto" else selection.split
     if wanted in held_out:
-        selecting, name = held_out[wanted], wanted
+        selecting, chosen = held_out[wanted], wanted
     else:
         train, selecting = _part_of_train(train, selection.holdout)
-        name = f"{counted(len(selecting), 'image')} of {TRAIN}"
+        chosen = f"{counted(len(selecting), 'image')} of {TRAIN}"
     if wanted == VAL and TEST in held_out:
-        return Divided(train, selecting, name, held_out[TEST], TEST, classes)
-    return Divided(train, selecting, name, selecting, name, classes)
+        return Divided(train, selecting, chosen, held_out[TEST], TEST, classes)
+    return Divided(train, selecting, chosen, selecting, chosen, classes)
 
 
 def _part_of_train(train: Source, share: float) -> tuple[Source, Source]:

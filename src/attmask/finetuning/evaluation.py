@@ -16,12 +16,15 @@ from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.forward import Autocast
 from attmask.evaluation.features.images import ImageReader, say_unreadable
 from attmask.evaluation.features.lockstep import Lockstep
+from attmask.evaluation.metrics.classification import Answers, multi_label, single_label
 from attmask.evaluation.reporting.progress import counting
 from attmask.finetuning.classifier import Classifier
 from attmask.finetuning.labels import Classes
 from attmask.metric import Metric
 
 BATCH = 64
+SELECTS, SELECTS_MULTI_LABEL = "classify.top1", "classify.map"
+"""The keys of the metrics that select the best network."""
 
 
 @dataclass(frozen=True)
@@ -94,4 +97,7 @@ class ClassifierEvaluation:
 
 
 def measures(scored: Scored, classes: Classes) -> tuple[Metric, ...]:
-    raise NotImplementedError
+    """The metrics of the task classify, the one that selects the best network first."""
+    if classes.multi_label:
+        return multi_label(scored.labels > 0, scored.logits, classes.names).metrics
+    return single_label(Answers.of(scored.labels, scored.logits), classes.names).metrics

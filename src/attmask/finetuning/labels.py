@@ -1,13 +1,14 @@
 """The classes of a fine-tuning: what a label of the images means to the classifier."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float32, Int, Int64
 
+from attmask.data.label_sets import classes_in, membership
 from attmask.data.source import Source
-from attmask.data.stores.labels import in_order
 from attmask.errors import UserError
 from attmask.finetuning.config import LabelsConfig
 from attmask.wording import counted
@@ -53,7 +54,7 @@ def find_classes(train: Source, held_out: Mapping[str, Source], config: LabelsCo
                 f"the {name} images of {train.root} have no labels; label them, or take them out"
             )
     texts = max((s.classes for s in (train, *held_out.values())), key=len)
-    found = _several(train, texts, config) if config.multi_label else _one_each(train, texts)
+    found = _several(train, texts) if config.multi_label else _one_each(train, texts)
     for name, source in held_out.items():
         _refuse_unknown(name, source, found)
     return found
@@ -72,21 +73,17 @@ def _one_each(train: Source, texts: Sequence[str]) -> Classes:
     return Classes(tuple(texts[int(label)] for label in used), number)
 
 
-def _several(train: Source, texts: Sequence[str], config: LabelsConfig) -> Classes:
+def _several(train: Source, texts: Sequence[str]) -> Classes:
     assert train.labels is not None
-    parts = [[part.strip() for part in text.split(config.separator)] for text in texts]
-    parts = [[part for part in each if part] for each in parts]
-    names = in_order(sorted({part for label in np.unique(train.labels) for part in parts[label]}))
+    used = np.unique(train.labels)
+    names = classes_in([texts[int(label)] for label in used])
     if not names:
         raise UserError(f"no image of {train.root} has a label; give a list with a column label")
-    column = {name: index for index, name in enumerate(names)}
+    number = np.full(len(texts), -1, dtype=np.int64)
     table = np.zeros((len(texts), len(names)), dtype=np.float32)
-    number = np.zeros(len(texts), dtype=np.int64)
-    for row, each in enumerate(parts):
-        if any(part not in column for part in each):
-            number[row] = -1
-            continue
-        table[row, [column[part] for part in each]] = 1
+    for row, text in enumerate(texts):
+        with suppress(KeyError):  # a label that only held-out images have
+            table[row], number[row] = membership([text], names)[0], 0
     return Classes(names, number, table)
 
 

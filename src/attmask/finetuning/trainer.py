@@ -13,6 +13,7 @@ from attmask.data.source import Source
 from attmask.data.subset import trained_on
 from attmask.engine import mesh_of_all, replicated, shard_, sharded, small_images
 from attmask.errors import UserError
+from attmask.evaluation.loading import BEST
 from attmask.finetuning.augment import Augment
 from attmask.finetuning.batch import LabelledBatch, LabelledBatchMaker, RepeatedOrder
 from attmask.finetuning.classifier import Classifier
@@ -36,9 +37,6 @@ from attmask.metric import Metric
 from attmask.monitor import Monitor, read_metrics
 from attmask.update import Update
 from attmask.watch import Watch
-
-BEST = "best"
-"""The folder of the network that was best in an evaluation."""
 
 
 class FinetuneTrainer(Loop[FinetuneConfig, LabelledBatch, FinetuneNow]):

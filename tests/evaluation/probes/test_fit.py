@@ -6,14 +6,15 @@ import torch
 
 from attmask.data.source import Source
 from attmask.errors import UserError
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.readout import Embedding
+from attmask.evaluation.metrics.accuracy import accuracy
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes import fit as module
 from attmask.evaluation.probes.cached import train_on_features
-from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
 from attmask.evaluation.probes.fit import fit_classifier
 from attmask.evaluation.protocols.linear_cached import LinearCached
 

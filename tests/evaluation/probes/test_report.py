@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.features.readout import CLS
 from attmask.evaluation.metrics.accuracy import Accuracy
 from attmask.evaluation.probes.budget import Budget
-from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.report import PaperRate, keep_classifier, report
 from attmask.evaluation.probes.training import AccuracyCurve, choose
 from attmask.evaluation.task import Measures

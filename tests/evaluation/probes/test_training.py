@@ -14,9 +14,8 @@ from torch import nn
 from attmask import distributed
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.metrics.accuracy import Accuracy
+from attmask.evaluation.metrics.accuracy import Accuracy, accuracies
 from attmask.evaluation.probes import training as probe
-from attmask.evaluation.probes.classifier import accuracies
 from attmask.evaluation.probes.training import (
     AccuracyCurve,
     Batches,

@@ -12,12 +12,12 @@ from torch import Tensor
 from attmask.data.config import DataConfig
 from attmask.data.subset import first_per_class
 from attmask.errors import UserError
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.datasets.backgrounds import KINDS, VARIANTS, Backgrounds, ChangedBackgrounds
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features, normalise
 from attmask.evaluation.features.readout import CLS, Embedding
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.protocols.backgrounds import BackgroundReliance, recognise
 from attmask.hardware import Precision
 from attmask.models.backbone import BackboneConfig, build_backbone

@@ -16,14 +16,15 @@ from torch import Tensor
 from attmask import distributed
 from attmask.data.decode import decode
 from attmask.errors import UserError
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.features.crops import CenterCrop, RandomResizedCrop
 from attmask.evaluation.features.extractor import FeatureExtractor, Known
 from attmask.evaluation.features.readout import Embedding
+from attmask.evaluation.metrics.accuracy import accuracy
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes import training as probe
 from attmask.evaluation.probes.budget import scaled_rates
-from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
 from attmask.evaluation.probes.training import LabelledBatch
 from attmask.evaluation.protocols.linear import Linear, TrainingCrops
 from attmask.randomness import uniform

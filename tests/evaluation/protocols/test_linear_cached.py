@@ -1,12 +1,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import Embedding
+from attmask.evaluation.metrics.accuracy import accuracy
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
 from attmask.evaluation.protocols.linear_cached import LinearCached
 
 SETTINGS = LinearCached(epochs=4, batch_size=20, rates=(0.01, 0.1))

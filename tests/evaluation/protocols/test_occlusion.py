@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from attmask.data.config import DataConfig
 from attmask.errors import UserError
+from attmask.evaluation.classifier import LinearClassifier, class_indices
 from attmask.evaluation.datasets.labelled import Labelled, Split
 from attmask.evaluation.features.crops import crop_pixels
 from attmask.evaluation.features.extractor import FeatureExtractor
@@ -20,9 +21,8 @@ from attmask.evaluation.features.forward import normalise
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.loading import load_model
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.protocols import occlusion
-from attmask.evaluation.protocols.occlusion import Occlusion, class_indices, ranked_by
+from attmask.evaluation.protocols.occlusion import Occlusion, ranked_by
 from attmask.hardware import Precision
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from tests.evaluation.reporting.test_table import CARD

@@ -56,7 +56,7 @@ def map_npy(file: Path) -> np.ndarray:
     """The array of a `.npy` file, mapped; ValueError where it is none, or holds objects."""
     with file.open("rb") as opened:
         shape, fortran_order, dtype = _read_header(opened)
-        return _map(file, opened.tell(), shape, fortran_order, dtype)
+        return map_array(file, opened.tell(), shape, dtype, fortran_order=fortran_order)
 
 
 def npz_shapes(file: Path) -> dict[str, tuple[int, ...]]:
@@ -84,7 +84,7 @@ def map_npz(file: Path, name: str) -> np.ndarray:
         raw.seek(info.header_offset)
         name_bytes, extra_bytes = struct.unpack("<26xHH", raw.read(_LOCAL_HEADER))
     offset = info.header_offset + _LOCAL_HEADER + name_bytes + extra_bytes + header
-    return _map(file, offset, shape, fortran_order, dtype)
+    return map_array(file, offset, shape, dtype, fortran_order=fortran_order)
 
 
 def save_npz(file: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -102,9 +102,15 @@ def _read_header(opened: _Readable) -> tuple[tuple[int, ...], bool, np.dtype[Any
     return shape, fortran_order, dtype
 
 
-def _map(
-    file: Path, offset: int, shape: tuple[int, ...], fortran_order: bool, dtype: np.dtype[Any]
+def map_array(
+    file: Path,
+    offset: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    *,
+    fortran_order: bool = False,
 ) -> np.ndarray:
+    """The numbers that begin at an offset in a file, mapped; ValueError where these are objects."""
     if dtype.hasobject:
         raise ValueError("it holds Python objects, not numbers")
     status = file.stat()

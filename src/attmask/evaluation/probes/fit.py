@@ -12,15 +12,16 @@ from attmask import distributed
 from attmask.data.source import Source
 from attmask.data.subset import split_holdout
 from attmask.errors import UserError
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.features.store import digest
+from attmask.evaluation.metrics.accuracy import is_finite
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.budget import Budget
 from attmask.evaluation.probes.cached import CachedProbe, plain_and_flipped, train_on_features
-from attmask.evaluation.probes.classifier import LinearClassifier, is_finite
 from attmask.evaluation.probes.report import keep_classifier
 from attmask.evaluation.probes.training import choose, overflowed
 from attmask.settings import Config, setting

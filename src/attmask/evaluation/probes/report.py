@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attmask import distributed
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.extractor import FeatureExtractor
@@ -16,7 +17,6 @@ from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.features.store import digest
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.probes.budget import Budget
-from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.training import AccuracyCurve, Chosen, Probes, choose, summary
 from attmask.evaluation.task import Measures
 from attmask.metric import Metric

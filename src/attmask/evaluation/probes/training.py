@@ -22,8 +22,7 @@ from attmask import checkpoint, distributed
 from attmask.checkpoint import Checkpoint
 from attmask.errors import UserError
 from attmask.evaluation.features.forward import Features
-from attmask.evaluation.metrics.accuracy import Accuracy
-from attmask.evaluation.probes.classifier import accuracies, is_finite
+from attmask.evaluation.metrics.accuracy import Accuracy, accuracies, is_finite
 from attmask.evaluation.reporting.progress import counting
 from attmask.randomness import uniform
 from attmask.schedules import Cosine

@@ -9,13 +9,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from attmask.errors import UserError
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.datasets.backgrounds import KINDS, MAPPING, VARIANTS, ChangedBackgrounds
 from attmask.evaluation.features.crops import CenterCrop, Crop
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.native_size import NativeSize, common_side, whole_patches
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.classifier import LinearClassifier
 from attmask.evaluation.probes.fit import Fitting, fit_classifier
 from attmask.evaluation.requirements import check_crop
 from attmask.evaluation.task import Measures

@@ -12,14 +12,13 @@ from statistics import fmean
 from typing import Annotated
 
 import numpy as np
-import torch
-from jaxtyping import Int, UInt16
+from jaxtyping import UInt16
 from pydantic import Field, field_validator
-from torch import Tensor
 
 from attmask import distributed
 from attmask.data.source import Source
 from attmask.errors import UserError
+from attmask.evaluation.classifier import LinearClassifier, class_indices
 from attmask.evaluation.datasets.labelled import Split
 from attmask.evaluation.features.crops import CenterCrop, Crop
 from attmask.evaluation.features.extractor import FeatureExtractor
@@ -27,9 +26,8 @@ from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.occluded import Occluded, attention_ranks
 from attmask.evaluation.features.readout import AttentionMaps
 from attmask.evaluation.loading import load_model
-from attmask.evaluation.metrics.accuracy import Accuracy
+from attmask.evaluation.metrics.accuracy import Accuracy, accuracy
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.probes.classifier import LinearClassifier, accuracy
 from attmask.evaluation.probes.fit import Fitting, fit_classifier
 from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.reporting.plot import Curve, draw_curves
@@ -184,20 +182,6 @@ def black_at(ratio: float, ranks: UInt16[np.ndarray, "M N"], size: int, referenc
     """The crop at a ratio; a plain centre crop, shared with other tasks, if no patch is black."""
     occluded = Occluded(size, ratio, ranks, reference)
     return occluded if occluded.hidden else CenterCrop(size)
-
-
-def class_indices(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C"]:
-    """The index that the classifier has for each class of a source, by name."""
-    assert source.labels is not None
-    numbers = {name: number for number, name in enumerate(classifier.classes)}
-    asked = [source.classes[number] for number in np.unique(source.labels)]
-    unknown = [name for name in asked if name not in numbers]
-    if unknown:
-        raise UserError(
-            f"the classifier does not know {len(unknown)} of the {len(asked)} classes of "
-            f"{source.root}, the first is {unknown[0]}; give one that was trained on these classes"
-        )
-    return torch.tensor([numbers.get(name, -1) for name in source.classes])
 
 
 def _metrics(top1: Mapping[float, float]) -> tuple[Metric, ...]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Curve = Sequence[tuple[float, float]]
 """Points (x, y) from left to right."""
 
-_PAPER, _INK, _FAINT = "#fafaf8", "#28282c", "#dededa"
+PAPER, INK, _FAINT = "#fafaf8", "#28282c", "#dededa"
 # Colour-blind safe; the first is the rose of the attention maps.
 _COLOURS = ("#d3275b", "#0072b2", "#e69f00", "#009e73", "#331552", "#56b4e9", "#d55e00", "#cc79a7")
 _INCHES = (7.2, 4.5)
@@ -39,7 +39,7 @@ def draw_curves(
         ) from fault
     if not curves or not all(curves.values()):
         raise ValueError("there are no points to plot")
-    figure = Figure(figsize=_INCHES, facecolor=_PAPER)
+    figure = Figure(figsize=_INCHES, facecolor=PAPER)
     axes = figure.add_axes((0.085, 0.13, 0.66 if len(curves) > 1 else 0.88, 0.72))
     _frame(axes, curves)
     for number, points in enumerate(curves.values()):
@@ -47,19 +47,19 @@ def draw_curves(
         x, y = zip(*points, strict=True)
         dash = ("-", (0, (5, 2)), (0, (1.5, 1.5)))[number // len(_COLOURS) % 3]
         axes.plot(x, y, color=colour, linewidth=2.2, linestyle=dash, zorder=3)
-        axes.plot(x, y, "o", color=colour, markersize=6, markeredgecolor=_PAPER, zorder=4)
+        axes.plot(x, y, "o", color=colour, markersize=6, markeredgecolor=PAPER, zorder=4)
     if len(curves) > 1:
         _name_ends(axes, curves)
     else:
         _number_points(axes, next(iter(curves.values())))
-    axes.set_xlabel(across, color=_INK, fontsize=10.5, labelpad=7)
+    axes.set_xlabel(across, color=INK, fontsize=10.5, labelpad=7)
     figure.text(
-        0.03, 0.94, title, color=_INK, fontsize=13, fontweight="bold", va="center", parse_math=False
+        0.03, 0.94, title, color=INK, fontsize=13, fontweight="bold", va="center", parse_math=False
     )
-    figure.text(0.03, 0.885, up, color=_INK, fontsize=10.5, va="center", parse_math=False)
+    figure.text(0.03, 0.885, up, color=INK, fontsize=10.5, va="center", parse_math=False)
     try:
         with atomic.file(file) as part:
-            figure.savefig(part, format="png", dpi=_DOTS_PER_INCH, facecolor=_PAPER)
+            figure.savefig(part, format="png", dpi=_DOTS_PER_INCH, facecolor=PAPER)
     except OSError as fault:
         raise UserError(
             f"cannot write the plot {file}: {fault.strerror or fault}; make room, or choose "
@@ -76,12 +76,12 @@ def _frame(axes: "Axes", curves: Mapping[str, Curve]) -> None:
     axes.set_xlim(ticks[0] - room, ticks[-1] + room)
     axes.set_ylim(0, 1.12 * highest or 1.0)
     axes.set_xticks(ticks if len(ticks) <= 12 else ticks[:: -(-len(ticks) // 12)])
-    axes.set_facecolor(_PAPER)
+    axes.set_facecolor(PAPER)
     axes.grid(axis="y", color=_FAINT, linewidth=0.9, zorder=0)
-    axes.tick_params(length=0, labelcolor=_INK, labelsize=9.5, pad=6)
+    axes.tick_params(length=0, labelcolor=INK, labelsize=9.5, pad=6)
     for side, line in axes.spines.items():
         line.set_visible(side == "bottom")
-        line.set_color(_INK)
+        line.set_color(INK)
 
 
 def _number_points(axes: "Axes", points: Curve) -> None:
@@ -92,7 +92,7 @@ def _number_points(axes: "Axes", points: Curve) -> None:
             xytext=(0, 9),
             textcoords="offset points",
             ha="center",
-            color=_INK,
+            color=INK,
             fontsize=9,
         )
 

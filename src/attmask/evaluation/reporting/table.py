@@ -195,7 +195,7 @@ def render(cards: Sequence[Card], width: int) -> str:
         for note in dict.fromkeys(note for card in mine.values() for note in card.notes):
             console.print(Text(f"  note: {note}"))
         for file in dict.fromkeys(file for card in mine.values() for file in card.files):
-            console.print(Text(f"  drawn: {file}"), soft_wrap=True)
+            console.print(Text(f"  written: {file}"), soft_wrap=True)
     if any(any(_marks(row)) for row in rows):
         console.print(Text(f"{_BEST} best of its row"))
     shown = console.file

@@ -1,12 +1,12 @@
-"""A linear classifier on frozen features: saving, loading and accuracy."""
+"""A linear classifier on the features of a network: its classes, and its file."""
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
@@ -14,12 +14,10 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from attmask import atomic
+from attmask.data.source import Source
 from attmask.errors import UserError
-from attmask.evaluation.features.forward import Features
 from attmask.evaluation.features.readout import Embedding
-from attmask.evaluation.metrics.accuracy import Accuracy
 
-_NUMBERS_AT_ONCE = 2**24  # 64 MB of fp32, for any number of classes
 _KIND = "attmask linear classifier 1"
 
 
@@ -38,6 +36,8 @@ class LinearClassifier:
     """The selected learning rate at a batch size of 256, if known."""
     epoch: int | None = None
     """The selected epoch, counted from 1, if one was selected."""
+    multi_label: bool = False
+    """Whether an image may have any number of the classes, each with a probability of its own."""
 
     @property
     def digest(self) -> str:
@@ -47,12 +47,19 @@ class LinearClassifier:
     def describe(self) -> dict[str, Any]:
         """Its identity, for the details of a task that uses it."""
         known = {"sha256": self.digest, "rate": self.rate, "classes": len(self.classes)}
-        return known if self.epoch is None else {**known, "epoch": self.epoch}
+        if self.epoch is not None:
+            known["epoch"] = self.epoch
+        return {**known, "multi-label": True} if self.multi_label else known
 
     def logits(self, vectors: Float[Tensor, "B W"]) -> Float[Tensor, "B C"]:
         """The logits of each class in fp32."""
         vectors = vectors.to(self.weight.device, torch.float32)
         return torch.addmm(self.bias, vectors, self.weight.T)
+
+    def probabilities(self, vectors: Float[Tensor, "B W"]) -> Float[Tensor, "B C"]:
+        """The probability of each class: a softmax, or a sigmoid of each if multi-label."""
+        logits = self.logits(vectors)
+        return logits.sigmoid() if self.multi_label else logits.softmax(dim=1)
 
     def save(self, file: Path) -> None:
         """Write the classifier to one file."""
@@ -66,6 +73,7 @@ class LinearClassifier:
             "sha256": self.digest,
             "rate": json.dumps(self.rate),
             "epoch": json.dumps(self.epoch),
+            "multi_label": json.dumps(self.multi_label),
         }
         try:
             atomic.write(file, save(tensors, told))
@@ -97,69 +105,18 @@ class LinearClassifier:
         return found
 
 
-def accuracy(classifier: LinearClassifier, features: Features) -> Accuracy:
-    """Top-1 and top-5 accuracy; ties in logits go to the lower class."""
-    return accuracies([(classifier.weight, classifier.bias)], features)[0]
-
-
-def accuracies(
-    classifiers: Sequence[tuple[Float[Tensor, "C W"], Float[Tensor, "C"]]],
-    features: Features,
-    rows: Int[Tensor, "m"] | None = None,
-) -> list[Accuracy]:
-    """The accuracy of each pair of weight and bias, on all features or on some rows of them."""
-    if not classifiers:
-        return []
-    classes, width = classifiers[0][0].shape
-    labels = _checked_labels(features, width, classes)
-    if not all(is_finite(weight, bias) for weight, bias in classifiers):
-        raise ValueError("a classifier has weights that are not finite")
-    rows = torch.arange(len(labels)) if rows is None else rows
-    if len(rows) == 0:
-        raise UserError("there are no test images for the classifier; give at least one")
-    first, five = ([0] * len(classifiers) for _ in range(2))
-    for some in rows.split(max(1, _NUMBERS_AT_ONCE // max(classes, width))):
-        device = classifiers[0][0].device
-        vectors, wanted = features.vectors[some].float().to(device), labels[some].to(device)
-        for index, (weight, bias) in enumerate(classifiers):
-            rank = ranks(torch.addmm(bias, vectors, weight.T), wanted)
-            first[index] += int((rank < 1).sum())
-            five[index] += int((rank < 5).sum())
-    return [
-        Accuracy(100 * one / len(rows), 100 * of_five / len(rows))
-        for one, of_five in zip(first, five, strict=True)
-    ]
-
-
-def ranks(logits: Float[Tensor, "B C"], labels: Int[Tensor, "B"]) -> Int[Tensor, "B"]:
-    """The rank of the true class from 0; ties go to the lower class."""
-    own = logits.gather(1, labels[:, None])
-    before = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]
-    return ((logits > own) | ((logits == own) & before)).sum(dim=1)
-
-
-def is_finite(weight: Float[Tensor, "C W"], bias: Float[Tensor, "C"]) -> bool:
-    """Whether all weights are finite."""
-    return bool(weight.isfinite().all() and bias.isfinite().all())
-
-
-def _checked_labels(features: Features, width: int, classes: int) -> Int[Tensor, "M"]:
-    labels = features.labels
-    if labels is None:
-        raise UserError("the test images have no labels; use one folder per class")
-    if len(labels) == 0:
-        raise UserError("there are no test images for the classifier; give at least one")
-    if int(labels.min()) < 0 or int(labels.max()) >= classes:
+def class_indices(classifier: LinearClassifier, source: Source) -> Int[Tensor, "C"]:
+    """The index that the classifier has for each class of a source, by name."""
+    assert source.labels is not None
+    numbers = {name: number for number, name in enumerate(classifier.classes)}
+    asked = [source.classes[number] for number in np.unique(source.labels)]
+    unknown = [name for name in asked if name not in numbers]
+    if unknown:
         raise UserError(
-            f"the test images have labels {int(labels.min())} to {int(labels.max())}, but the "
-            f"classifier has {classes} classes; use one that was trained on these classes"
+            f"the classifier does not know {len(unknown)} of the {len(asked)} classes of "
+            f"{source.root}, the first is {unknown[0]}; give one that was trained on these classes"
         )
-    if features.vectors.shape[1] != width:
-        raise UserError(
-            f"features have width {features.vectors.shape[1]}, but the classifier was trained on "
-            f"width {width}; use the same blocks of the same network"
-        )
-    return labels
+    return torch.tensor([numbers.get(name, -1) for name in source.classes])
 
 
 def _read(file: Path) -> LinearClassifier:
@@ -179,11 +136,12 @@ def _read(file: Path) -> LinearClassifier:
         readout = Embedding.model_validate_json(told.get("readout") or told["reading"])
         size, network, digest = int(told["image_size"]), told["network"], told["sha256"]
         rate, epoch = (json.loads(told.get(name, "null")) for name in ("rate", "epoch"))
+        multi_label = bool(json.loads(told.get("multi_label", "false")))
     except (KeyError, ValueError) as fault:
         raise _damaged(file) from fault
     if digest != _hash(weight, bias) or len(classes) != len(weight):
         raise _damaged(file)
-    return LinearClassifier(weight, bias, classes, readout, size, network, rate, epoch)
+    return LinearClassifier(weight, bias, classes, readout, size, network, rate, epoch, multi_label)
 
 
 def _damaged(file: Path) -> UserError:
