@@ -158,7 +158,7 @@ def test_there_is_a_recipe_for_every_row_and_four_small_ones() -> None:
     assert recipes() == sorted([*PAPER, *SMALL])
 
 
-def test_a_recipe_starts_with_a_comment_and_says_what_it_is(recipe: Recipe) -> None:
+def test_a_recipe_starts_with_a_comment_and_says_what_it_is(recipe: Recipe[PretrainConfig]) -> None:
     text = (resources.files("attmask") / "recipes" / f"{recipe.name}.yaml").read_text()
     assert text.startswith("# Not in the paper: " if recipe.name in SMALL else "# Table")
     assert recipe.about.summary
@@ -166,13 +166,13 @@ def test_a_recipe_starts_with_a_comment_and_says_what_it_is(recipe: Recipe) -> N
     assert recipe.about.command.startswith("attmask ")
 
 
-def test_a_recipe_states_its_time_factor(recipe: Recipe) -> None:
+def test_a_recipe_states_its_time_factor(recipe: Recipe[PretrainConfig]) -> None:
     views = recipe.config.views
     gamma = 2 + views.local_crops * (views.local_size / views.global_size) ** 2
     assert recipe.about.time_factor == round(gamma, 2)
 
 
-def test_every_ablation_can_be_applied_and_has_its_figure(recipe: Recipe) -> None:
+def test_every_ablation_can_be_applied_and_has_its_figure(recipe: Recipe[PretrainConfig]) -> None:
     for ablation in recipe.about.ablations:
         override(recipe.config, ablation.overrides)
         assert ablation.note.startswith("Table")
@@ -180,14 +180,14 @@ def test_every_ablation_can_be_applied_and_has_its_figure(recipe: Recipe) -> Non
 
 
 def test_a_recipe_survives_the_way_through_a_file(
-    recipe: Recipe, tmp_path_factory: pytest.TempPathFactory
+    recipe: Recipe[PretrainConfig], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("recipe") / "config.yaml"
     path.write_text(to_yaml(recipe.config))
     assert from_yaml(path, PretrainConfig) == recipe.config
 
 
-def test_a_row_has_the_papers_settings_and_figure(published: Recipe) -> None:
+def test_a_row_has_the_papers_settings_and_figure(published: Recipe[PretrainConfig]) -> None:
     config, about = published.config, published.about
     assert about.paper is not None
     assert PAPER[published.name] == Row(
@@ -205,7 +205,9 @@ def test_a_row_has_the_papers_settings_and_figure(published: Recipe) -> None:
     assert config.masking.ratio == ((0.75, 0.75) if "75" in published.name else (0.1, 0.5))
 
 
-def test_what_the_paper_sets_alike_is_alike_in_all_its_rows(published: Recipe) -> None:
+def test_what_the_paper_sets_alike_is_alike_in_all_its_rows(
+    published: Recipe[PretrainConfig],
+) -> None:
     values = {line.key: line.value for line in describe(published.config)}
     assert {key: values[key] for key in result_settings() if key not in VARIED} == ALIKE
 
@@ -218,7 +220,7 @@ def test_the_base_of_the_papers_recipes_leaves_nothing_to_a_default() -> None:
     assert written == set(result_settings()) - {"seed", "train.precision"}
 
 
-def test_the_papers_time_factors_are_3_10_and_3_84(published: Recipe) -> None:
+def test_the_papers_time_factors_are_3_10_and_3_84(published: Recipe[PretrainConfig]) -> None:
     assert published.about.time_factor == (3.84 if "in1k" in published.name else 3.1)
 
 

@@ -109,7 +109,8 @@ class Cosine:
         if step < self.warmup_steps:
             rise = self.start - self.warmup_start
             return self.warmup_start + rise * step / max(1, self.warmup_steps - 1)
-        progress = (step - self.warmup_steps) / (self.steps - self.warmup_steps)
+        # A warm-up that takes all steps is followed by none, but a longer run may ask for it.
+        progress = (step - self.warmup_steps) / max(1, self.steps - self.warmup_steps)
         return self.final + 0.5 * (self.start - self.final) * (1 + math.cos(math.pi * progress))
 
 

@@ -73,7 +73,11 @@ class Augment:
 
 @contextmanager
 def seeded(number: int) -> Iterator[None]:
-    """Draw by a number what timm draws from the generators of Python, NumPy and PyTorch."""
+    """Draw by a number what timm draws from the generators of Python, NumPy and PyTorch.
+
+    These belong to the whole process. A worker process has one thread, so nobody else draws there;
+    with train.workers=0 another thread of the training that did would change an image.
+    """
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     random.seed(number)
     np.random.seed(number % 2**32)

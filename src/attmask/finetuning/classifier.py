@@ -57,16 +57,12 @@ class Classifier(nn.Module):
         """Compute nothing: an engine that hooks calls of the network prepares it at the first."""
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The layers as timm's layer decay wants them: embedding, blocks, and all that is after.
-
-        The final norm belongs to the last layer, as in iBOT; timm gives it a layer of its own.
-        """
+        """The layers as timm's layer decay wants them: embedding, blocks, and what it has no name
+        for, which comes last. So the final norm learns like the classifier, as in iBOT; in timm's
+        own networks it belongs to the last block."""
         return {
-            "stem": r"^backbone\.vit\.(cls_token|pos_embed|reg_token|patch_embed|norm_pre)",
-            "blocks": [
-                (r"^backbone\.vit\.blocks\.(\d+)", None),
-                (r"^backbone\.vit\.(norm|fc_norm)\.|^head\.", (99999,)),
-            ],
+            "stem": r"^backbone\.vit\.(?:cls_token|pos_embed|reg_token|patch_embed|norm_pre)",
+            "blocks": r"^backbone\.vit\.blocks\.(\d+)",
         }
 
 

@@ -235,10 +235,16 @@ def _problems(config: FinetuneConfig) -> Iterator[str]:
             f"selection.split={config.selection.split} is trained on too (selection.train); "
             f"use another of {', '.join(SPLITS)}"
         )
-    if frozen >= config.schedule.epochs:
+    epochs, warmup = config.schedule.epochs, config.schedule.lr_warmup_epochs
+    if frozen >= epochs:
         yield (
-            f"schedule.freeze_backbone_epochs={frozen} leaves none of {config.schedule.epochs} "
-            "epochs for the backbone; use fewer, or attmask evaluate RUN linear"
+            f"schedule.freeze_backbone_epochs={frozen} leaves none of {epochs} epochs for the "
+            "backbone; use fewer, or attmask evaluate RUN linear"
+        )
+    elif frozen and frozen + warmup > epochs >= warmup:
+        yield (
+            f"schedule.lr_warmup_epochs={warmup:g} is longer than the {epochs - frozen} epochs "
+            f"after those of a frozen backbone; use at most {epochs - frozen}"
         )
     if config.labels.multi_label and augment.mixes:
         yield (

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from attmask import distributed
 from attmask.agreement import together
 from attmask.data.together import open_together
 from attmask.divergence import DivergedError
-from attmask.errors import UserError
 from attmask.evaluation.loading import load_model
 from attmask.evaluation.model import FrozenModel
 from attmask.finetuning.config import FinetuneConfig
@@ -46,9 +44,8 @@ def complete(
     """
     named = _absolute(str(start))
     if (out / CONFIG).is_file():
-        with suppress(UserError):  # whoever resumes it says what is wrong with it
-            there = from_yaml(out / CONFIG, FinetuneConfig)
-            return override(_with_input(recipe, named, there), overrides)
+        there = from_yaml(out / CONFIG, FinetuneConfig)
+        return override(_with_input(recipe, named, there), overrides)
     return override(_with_input(recipe, named, load_model(named)), overrides)
 
 

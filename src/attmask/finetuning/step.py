@@ -64,7 +64,7 @@ class Finetuner(nn.Module):
     ) -> None:
         super().__init__()
         self.network = network
-        self.ema = None if ema is None else ModelEmaV3(network, decay=ema)
+        self.ema = None if ema is None else ModelEmaV3(network, decay=ema, use_warmup=True)
         self.multi_label, self.seed = multi_label, seed
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
@@ -232,5 +232,5 @@ def update_(
         optimizer, list(network.parameters()), report.mean_loss, precision, clip=clip
     )
     if finetuner.ema is not None:
-        finetuner.ema.update(network, now.step)
+        finetuner.ema.update(network, now.step + 1)
     return update
