@@ -145,12 +145,12 @@ def result_settings(model: type[Config] = PretrainConfig, prefix: str = "") -> I
 
 
 @pytest.fixture(scope="module", params=recipes())
-def recipe(request: pytest.FixtureRequest) -> Recipe:
+def recipe(request: pytest.FixtureRequest) -> Recipe[PretrainConfig]:
     return read_recipe(request.param)
 
 
 @pytest.fixture(params=sorted(PAPER))
-def published(request: pytest.FixtureRequest) -> Recipe:
+def published(request: pytest.FixtureRequest) -> Recipe[PretrainConfig]:
     return read_recipe(request.param)
 
 
