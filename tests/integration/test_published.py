@@ -13,7 +13,7 @@ from tests.runs import SHORT
 
 def _flowers(folder: Path) -> object:
     splits = {"trnid": range(1, 21), "valid": range(21, 25), "tstid": range(25, 31)}
-    return write_flowers(folder, [1 + n % 2 for n in range(30)], splits)  # type: ignore[arg-type]
+    return write_flowers(folder, [1 + n % 2 for n in range(30)], splits)
 
 
 @pytest.mark.slow
