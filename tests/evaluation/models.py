@@ -1,11 +1,15 @@
 """A tiny network to evaluate and a extractor to do it on."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from attmask.data.config import DataConfig
+from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel, Prototypes
 from attmask.hardware import Precision
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
@@ -31,6 +35,23 @@ def tiny_model(seed: int = 0, name: str = "tiny", folder: Path | None = None) ->
     head = Head(24, HeadConfig(prototypes=8, hidden=16, bottleneck=8)).requires_grad_(False)
     prototypes = Prototypes(head, torch.zeros(8), 0.07)
     return FrozenModel(name, backbone, 32, DataConfig(), prototypes, folder)
+
+
+def with_classifier(
+    model: FrozenModel, classes: Sequence[str], *, multi_label: bool = False, seed: int = 0
+) -> FrozenModel:
+    """The network with a random classifier of these classes on `[CLS]`, as if fine-tuned."""
+    draw = torch.Generator().manual_seed(seed)
+    classifier = LinearClassifier(
+        weight=torch.randn(len(classes), model.backbone.width, generator=draw),
+        bias=torch.randn(len(classes), generator=draw),
+        classes=tuple(classes),
+        readout=Embedding(),
+        image_size=model.image_size,
+        network=model.digest,
+        multi_label=multi_label,
+    )
+    return replace(model, classifier=classifier)
 
 
 def extractor_in(folder: Path, *, batch_size: int = 64, workers: int = 0) -> FeatureExtractor:

@@ -133,3 +133,27 @@ def test_a_classifier_of_an_earlier_version_opens(tmp_path: Path) -> None:
     save_file(load_file(tmp_path / "new.safetensors"), tmp_path / "old.safetensors", told)
     old = LinearClassifier.load(tmp_path / "old.safetensors", network=ours.network)
     assert (old.readout, old.digest) == (ours.readout, ours.digest)
+
+
+def test_the_probabilities_of_one_class_per_image_add_up_to_one() -> None:
+    trained, tested = classifier(), features(5)
+    found = trained.probabilities(tested.vectors)
+    torch.testing.assert_close(found.sum(dim=1), torch.ones(5))
+    torch.testing.assert_close(found.log().diff(), trained.logits(tested.vectors).diff())
+
+
+def test_the_probabilities_of_several_classes_per_image_are_independent() -> None:
+    trained, tested = replace(classifier(), multi_label=True), features(5)
+    alone = replace(trained, weight=trained.weight[1:2], bias=trained.bias[1:2], classes=("1",))
+    found = trained.probabilities(tested.vectors)
+    torch.testing.assert_close(found[:, 1:2], alone.probabilities(tested.vectors))
+    torch.testing.assert_close(found, 1 / (1 + (-trained.logits(tested.vectors)).exp()))
+
+
+def test_whether_a_classifier_is_multi_label_is_kept_and_told(tmp_path: Path) -> None:
+    for is_multi_label in (False, True):
+        before = replace(classifier(), multi_label=is_multi_label)
+        before.save(tmp_path / "c.safetensors")
+        after = LinearClassifier.load(tmp_path / "c.safetensors", network=before.network)
+        assert after.multi_label == is_multi_label
+        assert ("multi-label" in after.describe()) == is_multi_label

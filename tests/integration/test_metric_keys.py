@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import save_file
 
 from attmask.api import evaluate, pretrain
-from attmask.data.synthetic import write_folder
+from attmask.data.synthetic import CLASSES, write_folder
 from attmask.evaluation.catalog import TASKS, find_tasks
 from attmask.evaluation.datasets.backgrounds import VARIANTS
 from attmask.evaluation.datasets.galleries import Folder
@@ -18,6 +18,7 @@ from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.loading import load_model
 from attmask.evaluation.protocols.backgrounds import BackgroundReliance
+from attmask.evaluation.protocols.classify import Classify
 from attmask.evaluation.protocols.label_free import Quality
 from attmask.evaluation.protocols.objects import ObjectAttention
 from attmask.evaluation.protocols.recall import Recall
@@ -25,7 +26,7 @@ from attmask.evaluation.protocols.retrieval import Retrieval
 from attmask.evaluation.reporting.old_card import metrics_of_numbers
 from attmask.evaluation.task import Measures
 from attmask.monitor import read_metrics
-from tests.evaluation.models import extractor_in, tiny_model
+from tests.evaluation.models import extractor_in, tiny_model, with_classifier
 from tests.evaluation.protocols.test_backgrounds import published
 from tests.evaluation.protocols.test_retrieval import write_landmarks
 from tests.runs import SHORT
@@ -81,6 +82,7 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     },
     "linear": {f"linear.{measure}": name for measure, name in PROBE.items()},
     "linear-cached": {f"linear_cached.{measure}": name for measure, name in PROBE.items()},
+    "classify": {"classify.top1": "", "classify.top5": "", "classify.per_class": ""},
     "clustering": {
         "clustering.nmi": "NMI",
         "clustering.ari": "ARI",
@@ -160,6 +162,7 @@ def opened(folder: Path) -> Callable[[object], Any]:
         ),
         ObjectAttention: lambda: WithObjects().open(root),
         Quality: lambda: Pictures().open(root),
+        Classify: lambda: Pictures(max_images=None).open(root),
     }
     known: dict[type, Any] = {}
 
@@ -188,7 +191,8 @@ def measured(
         "occlusion": ["epochs=1", f"reference={reference}"],
     }
     (task,) = find_tasks([name], quick.get(name, []))
-    measures: Measures = task.protocol.measure(tiny_model(), opened(task.protocol), extractor)
+    model = with_classifier(tiny_model(), CLASSES)
+    measures: Measures = task.protocol.measure(model, opened(task.protocol), extractor)
     return measures
 
 

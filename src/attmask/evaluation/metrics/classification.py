@@ -127,38 +127,37 @@ def multi_label(
 
     _check_some(len(targets))
     truth, predicted = targets.numpy(), (logits.sigmoid() >= threshold).numpy()
-    present = np.flatnonzero(truth.any(axis=0))
-    if not len(present):
+    if not truth.any():
         raise ValueError("no image has a class")
-    precision, recall, f1, images = precision_recall_fscore_support(
-        truth, predicted, zero_division=np.nan
-    )
-    # One column at a time: scikit-learn takes a single column for a binary problem.
-    ranked = {
-        int(column): float(average_precision_score(truth[:, column], logits[:, column].numpy()))
-        for column in present
-    }
-    rows = tuple(
-        ClassRow(
-            name,
-            int(images[number]),
-            _percent(recall[number]),
-            _percent(precision[number]),
-            _percent(f1[number]),
-            average_precision=_percent(ranked.get(number, math.nan)),
+    rows = []
+    # One class at a time: scikit-learn takes a table of one column for a problem of two classes.
+    for number, name in enumerate(classes):
+        own, said = truth[:, number], predicted[:, number]
+        precision, recall, f1, _ = precision_recall_fscore_support(
+            own, said, average="binary", zero_division=np.nan
         )
-        for number, name in enumerate(classes)
-    )
-    mean_ap = 100 * sum(ranked.values()) / len(ranked)
-    macro = 100 * float(f1[present].mean())
-    micro = 100 * float(f1_score(truth, predicted, average="micro", zero_division=0.0))
+        ranked = average_precision_score(own, logits[:, number].numpy()) if own.any() else math.nan
+        rows.append(
+            ClassRow(
+                name,
+                int(own.sum()),
+                _percent(recall),
+                _percent(precision),
+                _percent(f1),
+                average_precision=_percent(ranked),
+            )
+        )
+    known = [row for row in rows if row.images]
+    mean_ap = sum(row.average_precision or 0.0 for row in known) / len(known)
+    macro = sum(row.f1 or 0.0 for row in known) / len(known)
+    micro = 100 * float(f1_score(truth.reshape(-1), predicted.reshape(-1), zero_division=0.0))
     metrics = (
         Metric(f"{prefix}.map", mean_ap, "%", True, title="mean average precision"),
         Metric(f"{prefix}.f1", macro, "%", True, title="F1, mean over classes"),
         Metric(f"{prefix}.f1_micro", micro, "%", True, title="F1 over all decisions"),
     )
-    notes = _left_out(len(classes) - len(present), "mean average precision and mean F1")
-    return Classification(tuple(classes), metrics, rows, None, notes)
+    notes = _left_out(len(classes) - len(known), "mean average precision and mean F1")
+    return Classification(tuple(classes), metrics, tuple(rows), None, notes)
 
 
 def _left_out(classes: int, means: str) -> tuple[str, ...]:
