@@ -8,6 +8,7 @@ from attmask.threads import bound_spinning
 
 if TYPE_CHECKING:
     from attmask.api import (
+        embed,
         evaluate,
         inspect,
         load_backbone,
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         resume,
         status,
         transform,
+        write_embeddings,
     )
     from attmask.masking import Block, High, Hint, Low, Masker, Nothing, Random
 
@@ -29,6 +31,7 @@ __all__ = [
     "Masker",
     "Nothing",
     "Random",
+    "embed",
     "evaluate",
     "inspect",
     "load_backbone",
@@ -37,13 +40,25 @@ __all__ = [
     "resume",
     "status",
     "transform",
+    "write_embeddings",
 ]
 
 bound_primitive_cache()  # here, since it must come before PyTorch's first product
 bound_spinning()  # and this before PyTorch is imported
 
 _HOME = dict.fromkeys(
-    ("evaluate", "inspect", "load_backbone", "plan", "pretrain", "resume", "status", "transform"),
+    (
+        "embed",
+        "evaluate",
+        "inspect",
+        "load_backbone",
+        "plan",
+        "pretrain",
+        "resume",
+        "status",
+        "transform",
+        "write_embeddings",
+    ),
     "attmask.api",
 )
 

@@ -16,6 +16,7 @@ from attmask import __version__
 from attmask.commands import (
     config,
     demo,
+    embed,
     evaluate,
     inspect,
     plan,
@@ -29,8 +30,11 @@ from attmask.commands.outcome import INTERRUPTED
 from attmask.errors import UserError
 from attmask.launch import launched_rank
 
-_COMMANDS = (demo, pretrain, resume, status, inspect, plan, evaluate, tasks, recipes, config)
-_FLAGS = ("--help", "--version", "--json", "--extend")  # options that take no value
+_COMMANDS = (
+    *(demo, pretrain, resume, status, inspect, plan),
+    *(evaluate, embed, tasks, recipes, config),
+)
+_FLAGS = ("--help", "--version", "--json", "--extend", "--norm-gap")  # options that take no value
 
 
 class Parser(argparse.ArgumentParser):

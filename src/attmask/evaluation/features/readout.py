@@ -41,10 +41,10 @@ class PartialReadout(Protocol):
 
 
 class Embedding(Config):
-    """One vector per image: `[CLS]` or the mean of the patches, of one or several blocks."""
+    """One vector per image: `[CLS]`, the mean of the patches or both, of one or several blocks."""
 
-    token: Literal["cls", "gap"] = setting(
-        "cls", "[CLS] or the mean of the patches (gap)", paper="cls"
+    token: Literal["cls", "gap", "cls+gap"] = setting(
+        "cls", "[CLS], the mean of the patches (gap), or both, concatenated", paper="cls"
     )
     blocks: int = setting(
         1, "number of last blocks, whose tokens are concatenated", paper="1, linear: 4", ge=1
@@ -60,13 +60,17 @@ class Embedding(Config):
         if self.token == "cls" and self.blocks == 1:
             return backbone.summary(images).cls
         outputs = backbone.last_outputs(images, self.blocks)
-        if self.token == "cls":
-            tokens = backbone.vit.norm(outputs[:, :, 0])
-        else:
+        tokens: list[Tensor] = []
+        if "cls" in self.token:
+            tokens.append(backbone.vit.norm(outputs[:, :, 0]))
+        if "gap" in self.token:
             patches = outputs[:, :, backbone.prefix :]
-            tokens = (backbone.vit.norm(patches) if self.norm_gap else patches).mean(dim=2)
-        side_by_side: Tensor = tokens.transpose(0, 1).flatten(1)
-        return side_by_side
+            tokens.append((backbone.vit.norm(patches) if self.norm_gap else patches).mean(dim=2))
+        return torch.cat(tokens, dim=2).transpose(0, 1).flatten(1)
+
+    def width_per_block(self, backbone: Backbone) -> int:
+        """The length of what one block gives."""
+        return backbone.width * (self.token.count("+") + 1)
 
     def width(self, backbone: Backbone) -> int:
         """The length of a vector."""
@@ -75,7 +79,7 @@ class Embedding(Config):
                 f"blocks={self.blocks} is more than the network has, {backbone.depth}; "
                 f"use at most {backbone.depth}"
             )
-        return self.blocks * backbone.width
+        return self.blocks * self.width_per_block(backbone)
 
     def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:
         """The length of a vector, which does not depend on the image size."""
@@ -91,7 +95,7 @@ class Embedding(Config):
         same = {**self.describe(backbone), "blocks": more}
         if described != same or more <= self.blocks:
             return None
-        width = backbone.width
+        width = self.width_per_block(backbone)
         return slice((more - self.blocks) * width, more * width)
 
     def fitting(self, backbone: Backbone) -> tuple["Embedding", tuple[str, ...]]:
