@@ -348,8 +348,8 @@ def write_embeddings(
     interrupted goes on where it was. With several processes, all of them call this.
     """
     file, path = Path(out), images_path(images)
-    form = find_format(file, dtype)
     check_out(file, path)
+    form = find_format(file, dtype)
     chosen_device = choose_device(device)
     with distributed.processes(chosen_device):
         with together():

@@ -23,7 +23,7 @@ class Block:
     """Consecutive rows; features are read from disk when they are asked for."""
 
     images: ImageRows
-    pieces: Sequence[tuple[Int64[np.ndarray, " k"], np.ndarray]]
+    pieces: Sequence[tuple[Int64[np.ndarray, " _"], np.ndarray]]
     """Rows and their mapped features."""
 
     @property
