@@ -7,6 +7,7 @@ import torch
 
 from attmask import distributed
 from attmask.data.sources import open_images
+from attmask.data.stores.files import Files
 from attmask.embedding.embedder import Tokens
 from attmask.errors import UserError
 from attmask.evaluation.features.crops import CenterCrop
@@ -96,11 +97,19 @@ def test_features_that_are_not_finite_are_refused(scenes: Path) -> None:
         next(embedder.batches())
 
 
-def test_images_are_read_one_batch_at_a_time(scenes: Path) -> None:
-    embedder = tiny_embedder(scenes)
-    batches = embedder.batches()
-    assert next(batches).names[0].startswith("train/")
-    batches.close()
+def test_images_are_read_one_batch_at_a_time(scenes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, rows = Files.read, list[int]()
+
+    def counted(files: Files, row: int) -> bytes:
+        rows.append(row)
+        return read(files, row)
+
+    monkeypatch.setattr(Files, "read", counted)
+    batches = tiny_embedder(scenes).batches()
+    assert rows == []
+    for number in (1, 2, 3):
+        next(batches)
+        assert len(rows) == 8 * number
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 20])

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -78,9 +77,7 @@ def test_safetensors_reads_features_and_labels(scenes: Path, tmp_path: Path, dty
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_pyarrow_and_pandas_read_a_table_with_all_columns(
-    scenes: Path, tmp_path: Path, dtype: DType
-) -> None:
+def test_pyarrow_reads_a_table_with_all_columns(scenes: Path, tmp_path: Path, dtype: DType) -> None:
     out = tmp_path / "f.parquet"
     written(scenes, out, dtype)
     features, lines = expected(scenes)
@@ -91,8 +88,6 @@ def test_pyarrow_and_pandas_read_a_table_with_all_columns(
     rows = zip(*(table[name].to_pylist() for name in table.column_names[:4]), strict=True)
     assert [[str(cell) for cell in row] for row in rows] == lines
     assert json.loads(table.schema.metadata[b"attmask"])["shape"] == [68, 24]
-    frame = pandas.read_parquet(out)
-    assert np.array_equal(np.stack(frame["feature"].tolist()), found.reshape(68, 24))
 
 
 @pytest.mark.parametrize("ending", list(FORMATS))
@@ -104,7 +99,7 @@ def test_patches_and_images_without_labels_are_written_too(tmp_path: Path, endin
     out = tmp_path / f"f{ending}"
     file = written(tmp_path / "images", out, tokens="patches")
     features, lines = expected(tmp_path / "images", tokens="patches")
-    assert file.shape == features.shape == (11, 4, 4, 24)
+    assert file.shape == (11, 4, 4, 24)
     if ending == ".parquet":
         table = pq.read_table(out)
         assert table.column_names == ["name", "split", "feature"]

@@ -9,13 +9,13 @@ import pytest
 
 from attmask import distributed
 from attmask.data.sources import open_images
+from attmask.data.stores.mapped import save_npz
 from attmask.embedding import parts as parts_module
 from attmask.embedding.embedder import Embedder, ReadRows
 from attmask.embedding.file import EmbeddingFile, parts_folder
 from attmask.embedding.formats import find_format
 from attmask.embedding.write import write_features
 from attmask.errors import UserError
-from attmask.evaluation.features import store
 from tests.embedding.embedders import tiny_embedder
 from tests.groups import in_group
 
@@ -47,7 +47,11 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("ending", [".npy", ".parquet", ".safetensors"])
 def test_a_stopped_call_goes_on_where_it_was_and_ends_with_the_same_files(
-    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    scenes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ending: str,
 ) -> None:
     whole = write(tiny_embedder(scenes), tmp_path / "whole" / f"f{ending}")
     out = tmp_path / "stopped" / f"f{ending}"
@@ -55,7 +59,9 @@ def test_a_stopped_call_goes_on_where_it_was_and_ends_with_the_same_files(
     first = write(tiny_embedder(scenes), out)
     assert (first.finished, first.done, first.images, first.stopped_by) == (False, 24, 68, 2)
     assert not out.exists()
-    second = write(tiny_embedder(scenes), out)
+    with caplog.at_level("INFO"):
+        second = write(tiny_embedder(scenes), out)
+    assert "24 of 68 images were read before" in caplog.text
     assert second.finished
     assert second.shape == whole.shape == (68, 24)
     rows = [row for batch in seen for row in batch]
@@ -161,7 +167,7 @@ def test_a_disk_without_room_is_known_before_an_image_is_read(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = shutil.disk_usage(tmp_path)._replace(free=100)
-    monkeypatch.setattr(store.shutil, "disk_usage", lambda _: free)
+    monkeypatch.setattr("attmask.evaluation.features.store.shutil.disk_usage", lambda _: free)
     monkeypatch.setattr(Embedder, "read", None)
     with pytest.raises(UserError, match=r"f\.npy needs 0\.0 GB of free disk space until it is jo"):
         write(tiny_embedder(scenes), tmp_path / "f.npy")
@@ -170,12 +176,10 @@ def test_a_disk_without_room_is_known_before_an_image_is_read(
 def test_a_disk_that_fails_on_the_way_is_one_line_and_loses_nothing(
     scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = parts_module.save_npz
-
     def full(file: Path, arrays: dict[str, np.ndarray]) -> None:
         if "000000000016-" in file.name:
             raise OSError(28, "No space left on device")
-        save(file, arrays)
+        save_npz(file, arrays)
 
     monkeypatch.setattr(parts_module, "SECONDS_OF_A_PART", 0.0)
     with monkeypatch.context() as disk:
