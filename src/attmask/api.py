@@ -25,6 +25,7 @@ from attmask.embedding.file import EmbeddingFile, check_out, parts_folder
 from attmask.embedding.formats import find_format
 from attmask.embedding.images import SplitName, image_rows
 from attmask.embedding.joined import DType
+from attmask.embedding.parts import Parts
 from attmask.embedding.write import write_features
 from attmask.errors import UserError
 from attmask.evaluation.catalog import find_tasks
@@ -350,11 +351,11 @@ def write_embeddings(
     file, path = Path(out), images_path(images)
     check_out(file, path)
     form = find_format(file, dtype)
-    chosen_device = choose_device(device)
-    with distributed.processes(chosen_device):
+    chosen_device, parts = choose_device(device), Parts(parts_folder(file))
+    with parts.without_a_lone_index(), distributed.processes(chosen_device):
         with together():
             model = load_model(checkpoint)
-        found = open_together(path, index=parts_folder(file), channels=model.data.channels)
+        found = open_together(path, index=parts.folder, channels=model.data.channels)
         with together():
             embedder = make_embedder(
                 model,

@@ -69,6 +69,18 @@ def test_a_damaged_part_is_named(tmp_path: Path) -> None:
             work()
 
 
+def test_a_folder_with_an_index_alone_is_removed(tmp_path: Path) -> None:
+    parts = Parts(tmp_path / "parts")
+    with parts.without_a_lone_index():
+        parts.folder.mkdir()
+        (parts.folder / "index.npz").touch()
+    assert not parts.folder.exists()
+    with parts.without_a_lone_index():
+        parts.begin({"dtype": "float32"})
+        (parts.folder / "index.npz").touch()
+    assert len(list(parts.folder.iterdir())) == 2
+
+
 def batch(rows: range) -> ReadRows:
     features = torch.tensor([[float(row)] for row in rows])
     return ReadRows(rows, np.ones(len(rows), dtype=np.bool_), features)

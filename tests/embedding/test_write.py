@@ -156,6 +156,20 @@ def test_an_image_that_could_not_be_read_before_the_stop_is_tried_again(
     assert not file.unreadable_list.exists()
 
 
+def test_a_damaged_part_is_read_again(
+    scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tiny_embedder(scenes), tmp_path / "whole/f.npy")
+    out = tmp_path / "stopped/f.npy"
+    seen = stop_after(monkeypatch, 2)
+    assert not write(tiny_embedder(scenes), out).finished
+    (part,) = parts_folder(out).glob("rows-*.npz")
+    part.write_bytes(part.read_bytes()[:-200])
+    assert write(tiny_embedder(scenes), out).finished
+    assert seen[2] == range(8)
+    assert files_in(out.parent) == files_in(tmp_path / "whole")
+
+
 def test_nothing_readable_is_one_line_with_the_first_reason(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images/a.png").write_bytes(b"no picture")

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from attmask.errors import UserError
@@ -27,6 +29,20 @@ def test_tasks_on_20_per_cent_take_the_first_260_images_of_each_class_and_test_o
         few, task = find_tasks([name, whole])
         assert _of(few.dataset) == _of(task.dataset) | {"per_class": 260}
         assert few.protocol == task.protocol, "the protocol is the same"
+
+
+def test_20_per_cent_are_the_first_260_names_of_each_class(tmp_path: Path) -> None:
+    for split, images in (("train", 263), ("val", 2)):
+        for name in ("ant", "bee"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for index in reversed(range(images)):
+                (tmp_path / split / name / f"{index:03}.jpg").touch()
+    (task,) = find_tasks(["linear-20"])
+    data = task.dataset.open(tmp_path)
+    names = [data.train.name(index) for index in range(len(data.train))]
+    wanted = [f"{name}/{index:03}.jpg" for name in ("ant", "bee") for index in range(260)]
+    assert sorted(names) == wanted
+    assert len(data.test) == 4
 
 
 def test_a_setting_goes_to_every_task_that_has_it_and_a_dotted_one_to_one() -> None:

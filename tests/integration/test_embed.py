@@ -1,12 +1,14 @@
 """`attmask embed` as a user runs it: killed, stopped, on several processes, with any images."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from tests.evaluation.models import tiny_backbone
 from tests.processes import finish_group, start_group, wait_for
 from tests.runs import Forked, environment
 
+PAGE = Path(__file__).parents[2] / "docs" / "embedding.md"
 FEW = ("--batch-size", "8", "--workers", "0")
 
 
@@ -123,6 +126,9 @@ def test_two_processes_write_the_file_of_one(
     assert text.count("has the features of 68 images") == 1
     assert silent == ""
     assert files_in(out.parent) == files_in(whole)
+    (again, text), (_, silent) = finish_group(start_group(words, 2), 120)
+    assert (again, "was written before" in text, silent) == (0, True, ""), text
+    assert not (tmp_path / "two/f.parquet.parts").exists(), "not even the index that two share"
 
 
 @pytest.mark.slow
@@ -152,6 +158,22 @@ def test_the_function_streams_what_the_command_writes(
     assert first.features.shape == (8, 48)
     features = np.concatenate([first.features, *(batch.features for batch in batches)])
     assert np.array_equal(np.load(out), features)
+
+
+def test_the_example_of_the_page_runs_as_it_is_written(
+    weights: str, scenes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    (tmp_path / "images").symlink_to(scenes)
+    monkeypatch.chdir(tmp_path)
+    made: dict[str, Any] = {}
+    exec(example.replace('"runs/mine"', repr(weights)), made)
+    assert made["batch"].features.shape[1] == 48
+    assert made["batch"].classes[made["batch"].labels[0]] in made["batch"].names[0]
+    assert made["features"].shape == made["tensor"].shape == (68, 24)
+    assert np.array_equal(made["features"], made["tensor"].numpy())
+    assert made["table"]["name"].to_pylist()[0].startswith("train/")
+    assert len(made["labels"]) == 68
 
 
 def test_the_same_images_in_any_store_have_the_same_features(weights: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int64
 
-from attmask import atomic
+from attmask import atomic, distributed
+from attmask.data.stores.index import is_index
 from attmask.data.stores.mapped import map_npz, save_npz
 from attmask.embedding.embedder import ReadRows
 from attmask.errors import UserError
@@ -58,6 +60,19 @@ class Parts:
     def belongs_to(self, key: Mapping[str, Any]) -> bool:
         """Whether the folder holds parts of these features."""
         return bool(read_json(self.folder / _KEY) == key)
+
+    @contextmanager
+    def without_a_lone_index(self) -> Iterator[None]:
+        """Remove the folder at the end if it holds no more than the index of the images.
+
+        Several processes list the images through it before anything else is known to be good.
+        """
+        try:
+            yield
+        finally:
+            left = list(self.folder.iterdir()) if self.folder.is_dir() else []
+            if left and distributed.launched_main() and all(map(is_index, left)):
+                atomic.remove_folder(self.folder)
 
     def done(self) -> list[Part]:
         """The parts in order; where two overlap, the first one has the rows."""
