@@ -68,7 +68,7 @@ def test_a_second_start_is_refused_with_who_holds_it_and_since_when(
     found = read_beat(tmp_path)
     assert found is not None
     assert f"{tmp_path} is in use: process {holder.pid} of {found.holder.user} on " in said
-    assert " has trained there since 20" in said
+    assert " has worked there since 20" in said
     assert said.endswith("stop it first, or choose another --out")
     assert read_beat(tmp_path) == found, "untouched"
 
@@ -141,7 +141,7 @@ def test_a_sign_of_life_from_another_machine_is_a_refusal(
 
     threading.Thread(target=beat).start()
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"process .* on other has trained there"):
+    with pytest.raises(UserError, match=r"process .* on other has worked there"):
         Heartbeat(tmp_path).take()
     assert time.monotonic() - began < 10
 

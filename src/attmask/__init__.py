@@ -8,6 +8,7 @@ from attmask.threads import bound_spinning
 
 if TYPE_CHECKING:
     from attmask.api import (
+        embed,
         evaluate,
         finetune,
         inspect,
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
         resume,
         status,
         transform,
+        write_embeddings,
     )
     from attmask.masking import Block, High, Hint, Low, Masker, Nothing, Random
 
@@ -31,6 +33,7 @@ __all__ = [
     "Masker",
     "Nothing",
     "Random",
+    "embed",
     "evaluate",
     "finetune",
     "inspect",
@@ -41,6 +44,7 @@ __all__ = [
     "resume",
     "status",
     "transform",
+    "write_embeddings",
 ]
 
 bound_primitive_cache()  # here, since it must come before PyTorch's first product
@@ -48,6 +52,7 @@ bound_spinning()  # and this before PyTorch is imported
 
 _HOME = dict.fromkeys(
     (
+        "embed",
         "evaluate",
         "finetune",
         "inspect",
@@ -58,6 +63,7 @@ _HOME = dict.fromkeys(
         "resume",
         "status",
         "transform",
+        "write_embeddings",
     ),
     "attmask.api",
 )

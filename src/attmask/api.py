@@ -17,10 +17,17 @@ from attmask.audit.audit import Audit
 from attmask.audit.inspect import MAX_IMAGES, inspect_images
 from attmask.config import PretrainConfig
 from attmask.data.images import Images
-from attmask.data.sources import images_path
+from attmask.data.sources import images_path, open_images
 from attmask.data.stores.axes import FEW_CHANNELS
 from attmask.data.together import open_together
 from attmask.divergence import DivergedError
+from attmask.embedding.embedder import EmbeddedBatch, Tokens, make_embedder, readout_of
+from attmask.embedding.file import EmbeddingFile, check_out, parts_folder
+from attmask.embedding.formats import find_format
+from attmask.embedding.images import SplitName, image_rows
+from attmask.embedding.joined import DType
+from attmask.embedding.parts import Parts
+from attmask.embedding.write import write_features
 from attmask.errors import UserError
 from attmask.evaluation.catalog import find_tasks
 from attmask.evaluation.datasets.labelled import Labelled
@@ -348,6 +355,84 @@ def evaluate(
         )
         networks = Networks(named, lambda model: make_extractor(cache=_cache_of(model, cache)))
         return measure_all(chosen, networks, paths)
+
+
+def embed(
+    checkpoint: str | Path,
+    images: str | Path,
+    *,
+    tokens: Tokens = "cls",
+    blocks: int = 1,
+    norm_gap: bool = False,
+    image_size: int | None = None,
+    split: SplitName = "all",
+    device: str = "auto",
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "fp32",
+    batch_size: int = 64,
+    workers: int | None = None,
+) -> Iterator[EmbeddedBatch]:
+    """Yield the features of any number of images, batch by batch, with names and labels.
+
+    `checkpoint` may be anything that `evaluate` accepts, `images` anything that `pretrain` accepts.
+    `tokens` are `cls`, `gap` (the mean of the patches), `cls+gap` or `patches` (a grid of patch
+    tokens per image), of the last `blocks` blocks, concatenated. Images are shown as in `evaluate`:
+    their centre, `image_size` pixels wide. In a process group, each process gets its share.
+    """
+    model = load_model(checkpoint)
+    found = open_images(images, channels=model.data.channels)
+    return make_embedder(
+        model,
+        image_rows(found, images_path(images), split),
+        choose_device(device),
+        readout=readout_of(tokens, blocks, norm_gap=norm_gap),
+        image_size=image_size,
+        precision=precision,
+        batch_size=batch_size,
+        workers=workers,
+    ).batches()
+
+
+def write_embeddings(
+    checkpoint: str | Path,
+    images: str | Path,
+    *,
+    out: str | Path,
+    tokens: Tokens = "cls",
+    blocks: int = 1,
+    norm_gap: bool = False,
+    image_size: int | None = None,
+    split: SplitName = "all",
+    dtype: DType = "float32",
+    device: str = "auto",
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "fp32",
+    batch_size: int = 64,
+    workers: int | None = None,
+) -> EmbeddingFile:
+    """Write the features of any number of images to a .npy, .parquet or .safetensors file.
+
+    The arguments are those of `embed`; `dtype` is the number format in the file. A call that was
+    interrupted goes on where it was. With several processes, all of them call this.
+    """
+    file, path = Path(out), images_path(images)
+    check_out(file, path)
+    form = find_format(file, dtype)
+    chosen_device, parts = choose_device(device), Parts(parts_folder(file))
+    with parts.without_a_lone_index(), distributed.processes(chosen_device):
+        with together():
+            model = load_model(checkpoint)
+        found = open_together(path, index=parts.folder, channels=model.data.channels)
+        with together():
+            embedder = make_embedder(
+                model,
+                image_rows(found, path, split),
+                distributed.own_device(chosen_device),
+                readout=readout_of(tokens, blocks, norm_gap=norm_gap),
+                image_size=image_size,
+                precision=precision,
+                batch_size=batch_size,
+                workers=workers,
+            )
+        return write_features(embedder, file, form, dtype)
 
 
 class Networks:

@@ -16,6 +16,7 @@ from attmask import __version__
 from attmask.commands import (
     config,
     demo,
+    embed,
     evaluate,
     finetune,
     inspect,
@@ -32,20 +33,10 @@ from attmask.errors import UserError
 from attmask.launch import launched_rank
 
 _COMMANDS = (
-    demo,
-    pretrain,
-    resume,
-    status,
-    inspect,
-    plan,
-    evaluate,
-    finetune,
-    predict,
-    tasks,
-    recipes,
-    config,
+    *(demo, pretrain, resume, status, inspect, plan),
+    *(evaluate, embed, finetune, predict, tasks, recipes, config),
 )
-_FLAGS = ("--help", "--version", "--json", "--extend", "--all")  # options that take no value
+_FLAGS = ("--help", "--version", "--json", "--extend", "--all", "--norm-gap")  # take no value
 
 
 class Parser(argparse.ArgumentParser):

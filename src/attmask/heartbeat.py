@@ -270,7 +270,7 @@ def _is_old(path: Path) -> bool:
 
 def _refusal(run: Path, found: Beat) -> str:
     return (
-        f"{run} is in use: {found.holder} has trained there since {_local(found.holder.since)}, "
+        f"{run} is in use: {found.holder} has worked there since {_local(found.holder.since)}, "
         f"last heartbeat {seconds_since(found.time):.0f} s ago; stop it first, or choose another "
         "--out"
     )

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from attmask.errors import UserError
@@ -17,8 +19,30 @@ def test_every_task_has_a_name_of_its_own_a_layout_and_settings_with_a_meaning()
 def test_the_protocols_of_the_paper_are_all_there() -> None:
     wanted = {"knn", "fewshot", "linear", "linear-cached", "clustering", "quality", "occlusion"}
     wanted |= {"backgrounds", "retrieval-roxford", "retrieval-rparis"}
+    wanted |= {"knn-20", "linear-20", "linear-places205"}
     wanted |= {f"recall-{name}" for name in ("cub", "cars", "sop", "inshop")}
     assert wanted <= {task.name for task in TASKS}
+
+
+def test_tasks_on_20_per_cent_take_the_first_260_images_of_each_class_and_test_on_all() -> None:
+    for name, whole in (("knn-20", "knn"), ("linear-20", "linear")):
+        few, task = find_tasks([name, whole])
+        assert _of(few.dataset) == _of(task.dataset) | {"per_class": 260}
+        assert few.protocol == task.protocol, "the protocol is the same"
+
+
+def test_20_per_cent_are_the_first_260_names_of_each_class(tmp_path: Path) -> None:
+    for split, images in (("train", 263), ("val", 2)):
+        for name in ("ant", "bee"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for index in reversed(range(images)):
+                (tmp_path / split / name / f"{index:03}.jpg").touch()
+    (task,) = find_tasks(["linear-20"])
+    data = task.dataset.open(tmp_path)
+    names = [data.train.name(index) for index in range(len(data.train))]
+    wanted = [f"{name}/{index:03}.jpg" for name in ("ant", "bee") for index in range(260)]
+    assert sorted(names) == wanted
+    assert len(data.test) == 4
 
 
 def test_a_setting_goes_to_every_task_that_has_it_and_a_dotted_one_to_one() -> None:

@@ -81,7 +81,9 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "fewshot.top1@20": "20 shots",
     },
     "linear": {f"linear.{measure}": name for measure, name in PROBE.items()},
+    "linear-20": {f"linear.{measure}": name for measure, name in PROBE.items()},
     "linear-cached": {f"linear_cached.{measure}": name for measure, name in PROBE.items()},
+    "linear-places205": {f"linear_cached.{measure}": name for measure, name in PROBE.items()},
     "classify": {"classify.top1": "", "classify.top5": "", "classify.per_class": ""},
     "clustering": {
         "clustering.nmi": "NMI",
@@ -186,7 +188,9 @@ def measured(
         save_file(weights, reference, metadata={"heads": "2"})
     quick = {
         "linear": ["epochs=1"],
+        "linear-20": ["epochs=1"],
         "linear-cached": ["epochs=1"],
+        "linear-places205": ["epochs=1"],
         "backgrounds": ["epochs=1"],
         "occlusion": ["epochs=1", f"reference={reference}"],
     }

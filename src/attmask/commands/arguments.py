@@ -21,14 +21,38 @@ def add_overrides(
     parser.epilog = f"key=value overrides a setting, e.g. {example}"
 
 
-def add_processes(parser: argparse.ArgumentParser) -> None:
+def add_forward(parser: argparse.ArgumentParser) -> None:
+    """Add the options of forward passes through a frozen network."""
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, ... (default: auto)")
+    parser.add_argument(
+        "--precision",
+        choices=["auto", "bf16", "fp16", "fp32"],
+        default="fp32",
+        help="precision of forward passes (default: fp32)",
+    )
+    parser.add_argument(
+        "--batch-size",
+        metavar="N",
+        type=at_least(1),
+        default=64,
+        help="images per forward pass (default: 64)",
+    )
+    parser.add_argument(
+        "--workers",
+        metavar="N",
+        type=at_least(0),
+        help="data loader workers (default: depends on the CPU cores)",
+    )
+
+
+def add_processes(parser: argparse.ArgumentParser, doing: str = "train") -> None:
     """Add the option for several processes on this machine."""
     parser.add_argument(
         "--processes",
         metavar="N",
         type=at_least(1),
         default=1,
-        help="processes on this machine that train together, e.g. one for each GPU (default: 1; "
+        help=f"processes on this machine that {doing} together, e.g. one for each GPU (default: 1; "
         "for several machines use torchrun or srun)",
     )
 

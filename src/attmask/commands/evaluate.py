@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from attmask.commands.arguments import Commands, add_overrides, at_least
+from attmask.commands.arguments import Commands, add_forward, add_overrides, at_least
 from attmask.errors import UserError
 
 _OPTIONS = ("data", "out", "cache", "device", "precision", "batch_size", "workers", "seed")
@@ -46,26 +46,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--cache", metavar="DIR", type=Path, help="feature cache (default: RUN/features)"
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, ... (default: auto)")
-    parser.add_argument(
-        "--precision",
-        choices=["auto", "bf16", "fp16", "fp32"],
-        default="fp32",
-        help="precision of forward passes (default: fp32)",
-    )
-    parser.add_argument(
-        "--batch-size",
-        metavar="N",
-        type=at_least(1),
-        default=64,
-        help="images per forward pass (default: 64)",
-    )
-    parser.add_argument(
-        "--workers",
-        metavar="N",
-        type=at_least(0),
-        help="data loader workers (default: depends on the CPU cores)",
-    )
+    add_forward(parser)
     parser.add_argument("--seed", type=at_least(0), default=0, help="random seed (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the cards as JSON")
     add_overrides(parser, "knn.temperature=0.1; see attmask tasks TASK")

@@ -48,6 +48,21 @@ def test_gap_is_the_mean_of_the_patches_without_the_final_norm_unless_asked(norm
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
+def test_cls_and_gap_lie_side_by_side_block_after_block() -> None:
+    backbone = tiny_backbone()
+    both = Embedding(token="cls+gap", blocks=2)
+    cls, gap = (Embedding(token=token, blocks=2)(backbone, IMAGES) for token in ("cls", "gap"))
+    ours = both(backbone, IMAGES)
+    assert ours.shape == (3, both.width(backbone)) == (3, 96)
+    for block in range(2):
+        here = ours[:, 48 * block : 48 * (block + 1)]
+        mine = slice(24 * block, 24 * (block + 1))
+        assert torch.equal(here, torch.cat([cls[:, mine], gap[:, mine]], dim=1))
+    last = Embedding(token="cls+gap")
+    assert last.part_of(both.describe(backbone), backbone) == slice(48, 96)
+    torch.testing.assert_close(last(backbone, IMAGES), ours[:, 48:], atol=1e-5, rtol=1e-5)
+
+
 def test_more_blocks_than_there_are_cannot_be_read() -> None:
     with pytest.raises(UserError, match="blocks=3 is more than the network has, 2"):
         Embedding(blocks=3).width(tiny_backbone())

@@ -151,7 +151,12 @@ def labels_of(source: Source, indices: Sequence[int]) -> Int[Tensor, "M"] | None
 
 
 def say_unreadable(
-    source: Source, unread: Sequence[int], *, asked: int | None = None, quiet: bool = False
+    source: Source,
+    unread: Sequence[int],
+    *,
+    asked: int | None = None,
+    quiet: bool = False,
+    doing: str = "evaluation",
 ) -> None:
     """Warn of unreadable images, or raise an error if none of those asked for is readable."""
     told = f"{len(unread)} of {len(source)} images of {source.root} cannot be read"
@@ -159,7 +164,7 @@ def say_unreadable(
     if len(unread) == (len(source) if asked is None else asked):
         raise UserError(f"{told}; check that these files are images")
     if not quiet:
-        log.warning("%s; they are left out of the evaluation", told)
+        log.warning("%s; they are left out of the %s", told, doing)
 
 
 def read_in_order(

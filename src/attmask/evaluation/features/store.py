@@ -114,7 +114,7 @@ class FeatureStore:
             return there is None or len(there.rows) < joined
 
         try:
-            _check_room(self.folder, min(world, 2) * 4 * images * math.prod(shape))
+            check_room(self.folder, min(world, 2) * 4 * images * math.prod(shape))
             with atomic.folder(path, replaces=is_better, writer=writer) as part:
                 if distributed.is_main():
                     self._clean(part)
@@ -152,7 +152,7 @@ class FeatureStore:
                 folder.rmdir()
 
 
-def _check_room(folder: Path, needed: int) -> None:
+def check_room(folder: Path, needed: int) -> None:
     """Refuse now what would not fit later: several processes write shares and then join them."""
     there = next(p for p in (folder.absolute(), *folder.absolute().parents) if p.exists())
     if shutil.disk_usage(there).free < needed:

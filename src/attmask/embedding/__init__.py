@@ -1,0 +1,1 @@
+"""Features of any number of images for other programs: streamed, or written to one file."""
