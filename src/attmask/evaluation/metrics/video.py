@@ -1,12 +1,11 @@
 """The measures of DAVIS: region similarity J and boundary accuracy F, with recall and decay."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool, Float64, UInt8
 
 BOUNDARY_TOLERANCE = 0.008
 RECALL_THRESHOLD = 0.5
@@ -75,13 +74,14 @@ class Statistics:
 
 
 def statistics(
-    values: Sequence[float], threshold: float = RECALL_THRESHOLD, bins: int = DECAY_BINS
+    frames: Float64[np.ndarray, " frames"],
+    threshold: float = RECALL_THRESHOLD,
+    bins: int = DECAY_BINS,
 ) -> Statistics:
     """Summarise the values of consecutive frames as the official evaluation does.
 
     The parts of the decay share the frame at their border, as they do there.
     """
-    frames = np.asarray(values, dtype=np.float64)
     borders = np.round(np.linspace(1, len(frames), bins + 1) + 1e-10).astype(np.int64) - 1
     first = frames[borders[0] : borders[1] + 1]
     last = frames[borders[-2] : borders[-1] + 1]
