@@ -33,5 +33,6 @@ def test_a_protocol_cannot_report_two_numbers_under_one_key() -> None:
         Measures((metric, metric))
 
 
-def test_of_the_catalog_only_occlusion_draws_its_cards() -> None:
-    assert [task.name for task in TASKS if isinstance(task.protocol, Drawing)] == ["occlusion"]
+def test_of_the_catalog_occlusion_and_video_draw_their_cards() -> None:
+    drawing = [task.name for task in TASKS if isinstance(task.protocol, Drawing)]
+    assert drawing == ["occlusion", "video"]

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from attmask import distributed
 from attmask.agreement import together
-from attmask.data.config import IMAGENET_MEAN, IMAGENET_STD
+from attmask.data.config import IMAGENET_MEAN, IMAGENET_STD, DataConfig
 from attmask.errors import UserError
 from attmask.evaluation.datasets.sequences import Videos, VideoSequence
 from attmask.evaluation.features.extractor import FeatureExtractor
@@ -148,7 +148,7 @@ class VideoSegmentation(Config):
         ]
         return Measures(
             metrics=report.metrics(),
-            notes=(*_sizes(data, crop), *report.notes(), *faults),
+            notes=(*_told(data, crop, shown.data, model.data), *report.notes(), *faults),
             details={
                 **report.details(self.worst),
                 "mean": list(shown.data.mean),
@@ -252,12 +252,14 @@ def _animated(tracked: Sequence[Tracked], chosen: str, data: Videos, file: Path)
     return ""
 
 
-def _sizes(data: Videos, crop: ShortSide) -> Iterator[str]:
-    """How large frames are shown, one line for each size."""
+def _told(data: Videos, crop: ShortSide, used: DataConfig, own: DataConfig) -> Iterator[str]:
+    """How large frames are shown, one line for each size, and how they are normalised."""
     for height, width in dict.fromkeys(sequence.size_hw for sequence in data.sequences):
-        rows, cols = crop.shown_hw((height, width))
-        patch = crop.patch_size
+        shown_h, shown_w = crop.shown_hw((height, width))
         yield (
-            f"frames of {width} x {height} pixels are shown at {cols} x {rows}, "
-            f"{cols // patch} x {rows // patch} patches"
+            f"frames of {width} x {height} pixels are shown at {shown_w} x {shown_h}, "
+            f"{shown_w // crop.patch_size} x {shown_h // crop.patch_size} patches"
         )
+    if (used.mean, used.std) != (own.mean, own.std):
+        mean, std = (", ".join(f"{value:g}" for value in each) for each in (used.mean, used.std))
+        yield f"frames are normalised by mean {mean} and std {std}"
