@@ -27,6 +27,9 @@ $(READY): pyproject.toml constraints.txt scripts/prove_install.py
 	@$(RUN) -m pip install -q --no-cache-dir -e '.[dev]' -c constraints.txt || { echo \
 	  "setup: pip failed (see above); free some disk space or mend the network, then run make setup" \
 	  >&2; exit 1; }
+	@# Without its dependencies: its opencv-python would overwrite our opencv-python-headless.
+	@$(RUN) -m pip install -q --no-cache-dir --no-deps vos-benchmark -c constraints.txt || echo \
+	  "setup: vos-benchmark is missing, so the tests that compare with it are skipped" >&2
 	@$(RUN) scripts/prove_install.py
 	@touch $@
 

@@ -33,8 +33,6 @@ def test_a_protocol_cannot_report_two_numbers_under_one_key() -> None:
         Measures((metric, metric))
 
 
-def test_of_the_catalog_classify_and_occlusion_draw_their_cards() -> None:
-    assert [task.name for task in TASKS if isinstance(task.protocol, Drawing)] == [
-        "classify",
-        "occlusion",
-    ]
+def test_of_the_catalog_classify_occlusion_and_video_draw_their_cards() -> None:
+    drawing = [task.name for task in TASKS if isinstance(task.protocol, Drawing)]
+    assert drawing == ["classify", "occlusion", "video"]

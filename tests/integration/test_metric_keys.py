@@ -15,6 +15,7 @@ from attmask.evaluation.datasets.galleries import Folder
 from attmask.evaluation.datasets.labelled import Labelled
 from attmask.evaluation.datasets.objects import WithObjects
 from attmask.evaluation.datasets.pictures import Pictures
+from attmask.evaluation.datasets.sequences import Sequences
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.loading import load_model
 from attmask.evaluation.protocols.backgrounds import BackgroundReliance
@@ -23,12 +24,14 @@ from attmask.evaluation.protocols.label_free import Quality
 from attmask.evaluation.protocols.objects import ObjectAttention
 from attmask.evaluation.protocols.recall import Recall
 from attmask.evaluation.protocols.retrieval import Retrieval
+from attmask.evaluation.protocols.video import VideoSegmentation
 from attmask.evaluation.reporting.old_card import metrics_of_numbers
 from attmask.evaluation.task import Measures
 from attmask.monitor import read_metrics
 from tests.evaluation.models import extractor_in, tiny_model, with_classifier
 from tests.evaluation.protocols.test_backgrounds import published
 from tests.evaluation.protocols.test_retrieval import write_landmarks
+from tests.evaluation.videos import write_davis
 from tests.runs import SHORT
 
 STRATEGIES = ("high", "hint", "low", "random", "block")
@@ -129,6 +132,11 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         **{f"objects.patches_{name}": f"patches hidden by {name}" for name in STRATEGIES},
         "objects.images": "",
     },
+    "video": {
+        "video.j_and_f": "",
+        **{f"video.{of}_{name}": "" for of in "jf" for name in ("mean", "recall", "decay")},
+        "video.objects": "",
+    },
     "quality": {
         "label_free.rank": "rank",
         "label_free.rank_share": "rank, per cent of width",
@@ -165,6 +173,7 @@ def opened(folder: Path) -> Callable[[object], Any]:
         ObjectAttention: lambda: WithObjects().open(root),
         Quality: lambda: Pictures().open(root),
         Classify: lambda: Pictures(max_images=None).open(root),
+        VideoSegmentation: lambda: Sequences().open(write_davis(folder / "davis", ["ball"])),
     }
     known: dict[type, Any] = {}
 
@@ -193,6 +202,7 @@ def measured(
         "linear-places205": ["epochs=1"],
         "backgrounds": ["epochs=1"],
         "occlusion": ["epochs=1", f"reference={reference}"],
+        "video": ["short_side=48"],
     }
     (task,) = find_tasks([name], quick.get(name, []))
     model = with_classifier(tiny_model(), CLASSES)

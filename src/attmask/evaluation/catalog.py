@@ -14,6 +14,7 @@ from attmask.evaluation.datasets.landmarks import Landmarks
 from attmask.evaluation.datasets.objects import WithObjects
 from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.datasets.places import Places205
+from attmask.evaluation.datasets.sequences import Sequences
 from attmask.evaluation.protocols.backgrounds import BackgroundReliance
 from attmask.evaluation.protocols.classify import Classify
 from attmask.evaluation.protocols.clustering import Clustering
@@ -26,6 +27,7 @@ from attmask.evaluation.protocols.objects import ObjectAttention
 from attmask.evaluation.protocols.occlusion import Occlusion
 from attmask.evaluation.protocols.recall import Recall
 from attmask.evaluation.protocols.retrieval import MULTI_SCALE, Retrieval
+from attmask.evaluation.protocols.video import VideoSegmentation
 from attmask.evaluation.task import Task
 from attmask.overrides import SettingLine, assigned, describe, unknown, with_values
 from attmask.settings import Config
@@ -85,6 +87,13 @@ TASKS: tuple[Task[Any], ...] = (
     ),
     Task("occlusion", Occlusion(), Labelled(), 2, "accuracy with the most attended patches black"),
     Task("objects", ObjectAttention(), WithObjects(), 1, "attention and masks on known objects"),
+    Task(
+        "video",
+        VideoSegmentation(),
+        Sequences(),
+        1,
+        "DAVIS: objects of the first frame followed through a video",
+    ),
     Task(
         "quality",
         Quality(),

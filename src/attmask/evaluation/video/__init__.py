@@ -1,0 +1,1 @@
+"""Video object segmentation: label propagation, its objects followed, and their report."""
