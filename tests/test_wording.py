@@ -2,7 +2,7 @@
 
 import pytest
 
-from attmask.wording import agree, counted, duration
+from attmask.wording import agree, counted, duration, either
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,10 @@ def test_nouns_follow_their_number(count: int, said: str) -> None:
 )
 def test_durations_have_a_readable_unit(seconds: float, said: str) -> None:
     assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("names", "said"), [(["a"], "a"), (["a", "b"], "a or b"), (["a", "b", "c"], "a, b or c")]
+)
+def test_a_choice_is_told_with_an_or_before_the_last(names: list[str], said: str) -> None:
+    assert either(names) == said

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional
 
 from attmask import distributed
 from attmask.agreement import SharedError
@@ -70,6 +71,7 @@ class ClassifierEvaluation:
         """The logits of all images, of which each process computes its share."""
         images = len(self.source)
         share = distributed.share_of(images)
+        weight, bias = (_whole(part).float() for part in (network.head.weight, network.head.bias))
         with counting("evaluating", images) as count:
             lockstep = Lockstep(network.backbone, self.reader.data, autocast, count, stopped)
             crops = self.reader.batches(share, batch_size=BATCH, workers=self.workers)
@@ -78,7 +80,7 @@ class ClassifierEvaluation:
             for batch in lockstep.forward(crops, network.readout, self.reader.blank()):
                 kept = len(share) - sum(len(part) for part in readable)  # the last are blank
                 with torch.no_grad():
-                    logits.append(network.head(batch.values).float().cpu()[:kept])
+                    logits.append(functional.linear(batch.values, weight, bias).cpu()[:kept])
                 readable.append(batch.readable[:kept])
         classes = len(self.classes)
         own = torch.cat([torch.empty(0, classes), *logits])
@@ -94,6 +96,12 @@ class ClassifierEvaluation:
         assert self.source.labels is not None
         labels = self.classes.of(np.asarray(self.source.labels)[rows.numpy()])
         return Scored(gathered[rows], torch.from_numpy(labels))
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """A tensor that may be sharded; all processes take part."""
+    detached = tensor.detach()
+    return detached.full_tensor() if distributed.is_sharded(detached) else detached
 
 
 def measures(scored: Scored, classes: Classes) -> tuple[Metric, ...]:

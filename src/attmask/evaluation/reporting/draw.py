@@ -7,6 +7,7 @@ from typing import Any
 from attmask.errors import UserError
 from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.task import Drawing, Task
+from attmask.wording import either
 
 
 def tasks_that_draw(tasks: Sequence[Task[Any]]) -> list[str]:
@@ -19,7 +20,7 @@ def check_drawable(tasks: Sequence[Task[Any]], known: Sequence[Task[Any]], file:
     if not tasks_that_draw(tasks):
         raise UserError(
             f"{file}: {', '.join(task.name for task in tasks)} cannot be plotted; use .json, "
-            f".md, .csv or .tex, or add the task {' or '.join(tasks_that_draw(known))}"
+            f".md, .csv or .tex, or add the task {either(tasks_that_draw(known))}"
         )
 
 
