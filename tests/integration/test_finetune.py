@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from attmask.finetuning.results import Results
 from attmask.metric import values_by_key
 from attmask.monitor import read_metrics
 from tests.processes import wait_for
+from tests.published import write_cifar10, write_cifar100, write_flowers
 from tests.runs import SHORT, Forked, last_checkpoint, same_tensors
 
 FEW = (*SHORT, "train.precision=fp32", "schedule.epochs=4")
@@ -217,6 +220,45 @@ def test_the_api_does_what_the_command_does(images: Path, start: Path, tmp_path:
 
 def pairs(settings: dict[str, object]) -> list[str]:
     return [f"{key}={value}" for key, value in settings.items()]
+
+
+def _flowers(folder: Path) -> None:
+    splits = {"trnid": range(1, 131), "valid": range(131, 261), "tstid": range(261, 281)}
+    write_flowers(folder, [1 + number % 7 for number in range(280)], splits)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "write", "classes", "tested"),
+    [
+        pytest.param("cifar10", partial(write_cifar10, rows=52), 10, 52, marks=pytest.mark.slow),
+        ("cifar100", partial(write_cifar100, rows=260), 100, 260),
+        ("flowers", _flowers, 7, 20),
+    ],
+)
+def test_the_papers_recipes_train_on_the_official_files(
+    recipe: str,
+    write: Callable[[Path], object],
+    classes: int,
+    tested: int,
+    start: Path,
+    tmp_path: Path,
+) -> None:
+    """260 images, of which 256 are drawn: two steps of 100 an epoch; measured at 0, 50, the end."""
+    write(tmp_path / "images")
+    run = tmp_path / "run"
+    small = (*SHORT, "augment.size=32", "train.batch_size=100", "schedule.epochs=52")
+    few = () if recipe == "cifar10" else ("schedule.epochs=6", "selection.every_epochs=4")
+    words = command(start, tmp_path / "images", run, "--recipe", recipe, *small, *few)
+    assert main(words) == 0
+    found = Results.read(run)
+    assert found is not None
+    epochs = [r["epoch"] for r in read_metrics(run) if "classify.top1" in r]
+    assert epochs == ([0, 50, 52] if recipe == "cifar10" else [0, 4, 6])
+    assert found.selected_on == found.measured_on == "test"
+    assert last_checkpoint(run).step == 2 * epochs[-1]
+    rows = list(csv.DictReader((run / "results" / "per_class.csv").open()))
+    assert len(rows) == classes
+    assert sum(int(row["images"]) for row in rows) == tested
 
 
 @pytest.mark.parametrize(

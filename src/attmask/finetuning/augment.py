@@ -3,12 +3,14 @@
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from PIL import Image
 from timm.data import create_transform
+from timm.data.auto_augment import RandAugment, posterize
 from timm.data.random_erasing import RandomErasing
 from torch import Tensor
 from torchvision.transforms import v2
@@ -31,7 +33,7 @@ class Augment:
         mean, std = (v * data.channels if len(v) == 1 else v for v in (data.mean, data.std))
         if data.channels in (1, 3):
             # timm recolours RGB: grey pictures become RGB, whose channels stay equal.
-            self._change: Callable[[Image.Image | Tensor], Tensor] = create_transform(
+            self._change: Callable[[Image.Image | Tensor], Tensor] = _safe(
                 size,
                 is_training=True,
                 scale=config.scale,
@@ -69,6 +71,27 @@ class Augment:
                 return self._change(torch.from_numpy(own))
             colours = np.repeat(pixels, 3, axis=2) if self.channels == 1 else pixels
             return self._change(Image.fromarray(colours))[: self.channels].contiguous()
+
+
+def _safe(size: int, **settings: Any) -> Callable[[Image.Image | Tensor], Tensor]:
+    """timm's transform; where its RandAugment keeps no bit of a picture, the picture is black.
+
+    Pillow before version 13 made it so, and newer ones raise an error.
+    """
+    transform: Any = create_transform(size, **settings)
+    for step in transform.transforms:
+        for op in step.ops if isinstance(step, RandAugment) else ():
+            if op.aug_fn is posterize:
+                op.aug_fn = _posterized
+    change: Callable[[Image.Image | Tensor], Tensor] = transform
+    return change
+
+
+def _posterized(image: Image.Image, bits_to_keep: int, **_: Any) -> Image.Image:
+    if bits_to_keep < 1:
+        return Image.new(image.mode, image.size)
+    kept: Image.Image = posterize(image, bits_to_keep)
+    return kept
 
 
 @contextmanager
