@@ -10,6 +10,7 @@ import pytest
 
 from attmask import __version__
 from attmask.cli import main, parse
+from attmask.finetuning.config import FinetuneConfig
 from attmask.overrides import describe
 from attmask.recipe import load_recipe, read_recipe, recipes
 from attmask.run_config import override
@@ -61,13 +62,17 @@ def test_each_commands_help_says_that_it_takes_overrides(
 def test_recipes_lists_every_recipe_with_its_summary_and_time_factor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines = output(capsys, "recipes").splitlines()
+    first, _, second = output(capsys, "recipes").partition("attmask finetune:\n")
+    lines, others = first.splitlines()[1:], second.splitlines()
+    assert first.startswith("attmask pretrain:\n")
     assert [line.split()[0] for line in lines] == recipes()
     for line, name in zip(lines, recipes(), strict=True):
         about = read_recipe(name).about
         assert about.summary in line
         assert f"γ {about.time_factor:.2f}" in line
-    assert any("knn 49.7" in line for line in lines if line.startswith("ibot-high "))
+    assert any("knn 49.7" in line for line in lines if line.startswith("  ibot-high "))
+    assert [line.split()[0] for line in others] == recipes(FinetuneConfig)
+    assert any("accuracy 98.8" in line for line in others if line.startswith("  cifar10 "))
 
 
 @pytest.mark.parametrize("name", ["ibot-high", "tiny"])
@@ -135,7 +140,7 @@ def test_a_terminal_without_the_letters_gets_question_marks(encoding: str) -> No
         check=True,
     )
     assert process.stderr == b""
-    assert b"\ntiny                    ? 2.50 " in process.stdout
+    assert b"\n  tiny                    ? 2.50 " in process.stdout
 
 
 @pytest.fixture

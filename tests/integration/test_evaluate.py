@@ -148,7 +148,10 @@ def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: 
             ("RUN", "knn", "--data", "DATA", "--out", "a.xls"),
             "unknown extension; use .json",
         ),
-        (("RUN", "knn", "--data", "DATA", "--out", "a.png"), "add the task occlusion"),
+        (
+            ("RUN", "knn", "--data", "DATA", "--out", "a.png"),
+            "add the task classify, occlusion or video",
+        ),
         (("RUN", "recall-cub", "--data", "DATA"), "images.txt"),
         (("RUN", "retrieval-roxford", "--data", "DATA"), "gnd_roxford5k.pkl"),
         (("RUN", "backgrounds", "--data", "RUN"), "original"),

@@ -198,7 +198,7 @@ def test_folders_without_a_readable_image_are_refused(
     assert said.startswith(f"no readable image in {data}: tried 2 of 2, the first: cannot read")
     assert "not a picture in a known format" in said
     assert pretrain(capsys, data / "b.jpg", out).startswith(f"{data / 'b.jpg'} is a file")
-    assert pretrain(capsys, tmp_path / ("x" * 300), out).endswith("Hugging Face dataset on disk")
+    assert pretrain(capsys, tmp_path / ("x" * 300), out).endswith("Flowers-102 as published")
     assert not out.exists()
 
 
