@@ -177,7 +177,8 @@ def test_planted_outlier_tokens_are_named_where_masks_follow_them(
     assert last["health.attention_outliers"] > 90
 
 
-@pytest.mark.parametrize("strategy", ["high", pytest.param("block", marks=NOT_QUICK)])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["high", "block"])
 def test_a_healthy_training_raises_no_warning(
     strategy: str, scenes: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

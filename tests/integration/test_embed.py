@@ -116,6 +116,7 @@ def test_ctrl_c_says_how_to_go_on_and_a_second_command_is_kept_out(
     assert (status, "was written before and has" in shown) == (0, True)
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_file_of_one(
     weights: str, scenes: Path, whole: Path, tmp_path: Path
 ) -> None:

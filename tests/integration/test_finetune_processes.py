@@ -95,6 +95,7 @@ def test_two_processes_train_the_network_of_one(
     assert results[0] == results[1]
 
 
+@pytest.mark.slow
 def test_two_processes_that_are_killed_go_on_to_the_same_bits(
     images: Path, start: Path, tmp_path: Path
 ) -> None:
