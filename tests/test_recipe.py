@@ -8,8 +8,10 @@ import pytest
 import yaml
 
 from attmask.config import PretrainConfig
+from attmask.errors import UserError
+from attmask.finetuning.config import FinetuneConfig
 from attmask.overrides import describe
-from attmask.recipe import Recipe, read_recipe, recipes
+from attmask.recipe import Recipe, read_recipe, recipe_for, recipes
 from attmask.run_config import from_yaml, override, to_yaml
 from attmask.settings import Config
 
@@ -244,3 +246,10 @@ def test_the_ablation_of_the_probability_uses_a_batch_of_180() -> None:
         if "Table 9b" in ablation.note
     }
     assert batches == {180}
+
+
+def test_a_recipe_of_another_command_is_named_as_such() -> None:
+    with pytest.raises(UserError, match="own is a recipe of attmask finetune"):
+        read_recipe("own")
+    with pytest.raises(UserError, match="tiny is a recipe of attmask pretrain"):
+        recipe_for(FinetuneConfig, "tiny")

@@ -134,15 +134,14 @@ def finetune(
     given = recipe if isinstance(recipe, FinetuneConfig) else None
     named = "own config" if given else f"recipe {recipe}"
     base = given or recipe_for(FinetuneConfig, str(recipe)).config
-    folder = Path(out)
-    refuse_other_folder(folder)
-    config = complete(base, checkpoint, folder, _assignments(overrides))
-    path = images_path(data)
-    return _alone_in(
-        config,
-        folder,
-        lambda heartbeat: finetuned(config, path, folder, named, heartbeat, extend=extend),
-    )
+    folder, path, changes = Path(out), images_path(data), _assignments(overrides)
+
+    def train(heartbeat: Heartbeat) -> Finetuned:
+        with together():
+            config = complete(base, checkpoint, folder, changes)
+        return finetuned(config, path, folder, named, heartbeat, extend=extend)
+
+    return _alone_in(override(base, changes), folder, train)
 
 
 def default_finetune_out(

@@ -91,7 +91,7 @@ def _read(kind: type[RunConfig], name: str, folder: Path, seen: tuple[str, ...])
         identity = name
         text = (_shelf(kind) / f"{name}.yaml").read_bytes()
     else:
-        raise UserError(unknown("recipe", name, recipes(kind)))
+        raise UserError(_other_kind(kind, name) or unknown("recipe", name, recipes(kind)))
     if identity in seen:
         raise UserError(f"recipe {name} extends itself; remove one `extends`")
     values = parse_yaml(text, name) or {}
@@ -102,6 +102,17 @@ def _read(kind: type[RunConfig], name: str, folder: Path, seen: tuple[str, ...])
     base = _read(kind, str(values.pop("extends")), folder, (*seen, identity))
     base.pop("about", None)  # a description belongs to one recipe
     return _merge(base, values)
+
+
+def _other_kind(kind: type[RunConfig], name: str) -> str | None:
+    """The line for a recipe of another command."""
+    shelf = resources.files("attmask") / "recipes"
+    if kind is not PretrainConfig:
+        return f"{name} is a recipe of attmask pretrain" if name in recipes() else None
+    for other in shelf.iterdir():
+        if other.is_dir() and (other / f"{name}.yaml").is_file():
+            return f"{name} is a recipe of attmask {other.name}"
+    return None
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -72,6 +72,21 @@ def test_a_split_that_is_not_there_is_refused(selection: SelectionConfig, wanted
         divide(Images(source(8)), selection, LABELS)
 
 
+def test_images_to_measure_on_must_have_a_label_where_there_may_be_several() -> None:
+    texts = ("cat", "dog|cat", "|")
+    train = Source(Path("DATA"), Numbers(8), range(8), np.arange(8) % 2, texts)
+    val = Source(Path("DATA"), Numbers(4), range(4), np.full(4, 2), texts)
+    with pytest.raises(UserError, match=r"none of the images to measure on \(val\) in DATA has a"):
+        divide(Images(train, val), SelectionConfig(), LabelsConfig(multi_label=True))
+
+
+def test_images_that_all_have_other_labels_are_divided_by_their_rarest() -> None:
+    texts = tuple(f"a|b{index % 4}|c{index}" for index in range(24))
+    train = Source(Path("DATA"), Numbers(24), range(24), np.arange(24), texts)
+    found = divide(Images(train), SelectionConfig(holdout=0.5), LabelsConfig(multi_label=True))
+    assert len(found.train) + len(found.selecting) == 24
+
+
 def test_one_image_a_class_leaves_none_to_select_by() -> None:
     with pytest.raises(UserError, match="one image of each class"):
         divide(Images(source(2)), SelectionConfig(), LABELS)

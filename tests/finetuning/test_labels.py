@@ -4,11 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.finetuning.config import LabelsConfig
-from attmask.finetuning.labels import class_weights, find_classes
+from attmask.finetuning.labels import (
+    class_weights,
+    find_classes,
+    guess_loss,
+    number_alike,
+    rarest,
+)
 from tests.finetuning.sources import Numbers
 
 ONE, SEVERAL = LabelsConfig(), LabelsConfig(multi_label=True)
@@ -65,6 +73,43 @@ def test_an_unknown_one_of_several_labels_is_refused() -> None:
 
 def test_images_that_all_have_no_label_are_refused() -> None:
     assert "no image of DATA has a label" in complaint(source([0, 0], ("|",)), SEVERAL)
+
+
+def test_labels_that_only_held_out_splits_have_are_numbered_alike() -> None:
+    """A data set numbers those of val and of test by themselves: 2 is both c|a and b|c here."""
+    train = source([0, 1, 2], ("a", "b", "c"))
+    val, test = source([3], ("a", "b", "c", "a|c")), source([3, 0], ("a", "b", "c", "b|c"))
+    splits = number_alike({"train": train, "val": val, "test": test})
+    found = find_classes(train, {"val": splits["val"], "test": splits["test"]}, SEVERAL)
+    of = {name: found.of(np.asarray(splits[name].labels)).tolist() for name in ("val", "test")}
+    assert of == {"val": [[1, 0, 1]], "test": [[0, 1, 1], [1, 0, 0]]}
+    said = complaint(splits["train"], val=splits["val"], test=splits["test"])
+    assert "the val images of DATA have 1 label that no training image has: a|c" in said
+
+
+def test_the_loss_of_a_guess_is_that_of_equal_logits() -> None:
+    labels, smoothing = [0, 0, 0, 1, 2, 2], 0.1
+    train = source(labels)
+    classes = find_classes(train, {}, ONE)
+    weights = class_weights(classes, train)
+    wanted = torch.eye(3)[labels] * (1 - smoothing) + smoothing / 3
+    by_hand = functional.cross_entropy(torch.zeros(6, 3), wanted, weight=torch.tensor(weights))
+    assert guess_loss(classes, train, weights, smoothing) == pytest.approx(by_hand.item())
+    assert guess_loss(classes, train, None, smoothing) == pytest.approx(np.log(3))
+    train = source([0, 1, 1, 2], ("cat|dog", "dog", "|"))
+    classes = find_classes(train, {}, SEVERAL)
+    weights = class_weights(classes, train)
+    assert train.labels is not None
+    wanted = torch.tensor(classes.of(train.labels)) * (1 - smoothing) + smoothing / 2
+    by_hand = functional.binary_cross_entropy_with_logits(
+        torch.zeros(4, 2), wanted, pos_weight=torch.tensor(weights)
+    )
+    assert guess_loss(classes, train, weights, smoothing) == pytest.approx(by_hand.item())
+
+
+def test_the_rarest_class_of_an_image_is_what_a_holdout_goes_by() -> None:
+    train = source([0, 1, 1, 2], ("cat|dog", "dog", "|"))
+    assert rarest(find_classes(train, {}, SEVERAL), train).tolist() == [0, 1, 1, 2]
 
 
 def test_weights_of_classes_are_scikit_learns() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from attmask.errors import UserError
 from attmask.finetuning.augment import seeded
 from attmask.finetuning.batch import LabelledBatch
 from attmask.finetuning.classifier import Classifier
@@ -194,6 +195,12 @@ def test_positions_and_cls_are_decayed_in_cifar_and_not_in_imagenet() -> None:
         assert decides("head.weight")
         assert not decides("head.bias")
         assert not decides("backbone.vit.norm.weight")
+
+
+def test_a_tensor_without_decay_that_is_not_there_is_refused() -> None:
+    wrong = FinetuneOptimConfig(no_decay=("pos_embedding",))
+    with pytest.raises(UserError, match="the network has no tensor pos_embedding; use"):
+        build_optimizer(small_classifier(CLASSES), wrong)
 
 
 def test_micro_batches_give_the_gradients_of_the_whole_batch() -> None:

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from functools import partial
@@ -161,15 +162,23 @@ def saved(run: Path) -> int:
 
 
 def test_a_run_goes_on_without_the_checkpoint_it_started_from(
-    images: Path, start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    images: Path,
+    start: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    moved = tmp_path / "start"
+    monkeypatch.chdir(tmp_path)
+    moved = Path("start")  # relative, as it is typed
     moved.symlink_to(start)
     run = tmp_path / "run"
     few = (*FEW, "data.percent=20", "schedule.freeze_backbone_epochs=1")
     assert main(command(moved, images, run, *few)) == 0
     moved.unlink()
+    assert main(command(moved, images, run, *few)) == 0
+    capsys.readouterr()
     assert main(["resume", str(run), "schedule.epochs=5", "--extend"]) == 0
+    assert "classify.top1 on val: best" in capsys.readouterr().out
     assert last_checkpoint(run).step == 5 * (280 // 5 // 8)
     assert main(["status", str(run)]) == 0
     assert "finished" in capsys.readouterr().out
@@ -189,6 +198,48 @@ def test_training_ends_when_there_is_nothing_left_to_gain(
     with caplog.at_level("INFO"):
         assert main(words) == 0
     assert "finished already" in caplog.text
+    assert main([*words, "--extend", "schedule.epochs=40", "selection.patience=1"]) == 0
+    assert last_checkpoint(run).step == 4 * 7  # another chance of one epoch
+
+
+def test_the_results_name_the_network_that_is_kept(
+    images: Path, start: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    words = command(start, images, run, *FEW, "data.percent=20")
+    assert main(words) == 0
+    for lost in ("results", "best"):
+        shutil.rmtree(run / lost)
+    shutil.rmtree(run / "checkpoints" / "step-00000028")
+    assert main(words) == 0
+    found, kept = Results.read(run), checkpoint.newest(run / "best")
+    assert found is not None
+    assert kept is not None
+    assert (found.best_epoch, checkpoint.step_of(kept)) == (4, 28)
+    shutil.rmtree(run / "best")
+    shutil.rmtree(run / "results")
+    assert main(words) == 0
+    found = Results.read(run)
+    assert found is not None
+    assert (found.best_epoch, found.best) == (4, found.last)
+
+
+def test_settings_of_a_run_that_never_saved_do_not_change_another(
+    images: Path, start: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    other = command(start, images, tmp_path / "other", *FEW, "data.percent=20", "augment.size=64")
+    assert main(other) == 0
+    shutil.copy(tmp_path / "other" / "config.yaml", run)
+    assert main(command(start, images, run, *FEW, "data.percent=20")) == 0
+    assert load_model(run).image_size == 32
+
+
+def test_epochs_are_those_of_training_with_repeated_augmentation_too(whole: Path) -> None:
+    assert load_model(f"{whole}@last").origin["epoch"] == 4.0
+    (folder,) = (whole / "best").iterdir()
+    assert load_model(folder).classifier is not None
 
 
 def test_several_labels_of_an_image_come_from_a_list(

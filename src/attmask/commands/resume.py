@@ -41,7 +41,18 @@ def run(parsed: argparse.Namespace) -> int:
     outcome = resume(
         parsed.folder, data=parsed.data, overrides=parsed.overrides, extend=parsed.extend
     )
+    results = _results(outcome.run) if outcome.finished else []
+    for line in results:
+        say(line)
     if outcome.was_finished:
         say(f"{outcome.run} is already finished, {outcome.steps} steps")
         return 0
-    return tell(outcome)
+    return tell(outcome, "the classifier and all results") if results else tell(outcome)
+
+
+def _results(run: Path) -> list[str]:
+    """The lines of the results that a fine-tuning run has."""
+    from attmask.finetuning.results import Results
+
+    found = Results.read(run)
+    return [] if found is None else found.lines()

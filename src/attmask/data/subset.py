@@ -105,16 +105,24 @@ def split_holdout(source: Source, fraction: float) -> tuple[Source, Source]:
 
     A class with two images or more gives at least one to each side; a single image is bank.
     """
+    is_query = held_out(source.labels, len(source), fraction)
+    return source.subset(np.flatnonzero(~is_query)), source.subset(np.flatnonzero(is_query))
+
+
+def held_out(
+    labels: Int[np.ndarray, " M"] | None, images: int, fraction: float
+) -> Bool[np.ndarray, " M"]:
+    """Which images `split_holdout` makes queries; without labels, an evenly spaced part of all."""
     if not 0 < fraction < 1:
         raise UserError(f"a holdout of {fraction} is impossible; use a fraction between 0 and 1")
-    is_query = np.zeros(len(source), dtype=bool)
-    for members in _members(source.labels, len(source)):
+    is_query = np.zeros(images, dtype=bool)
+    for members in _members(labels, images):
         count = min(max(1, round(len(members) * fraction)), len(members) - 1)
         # The middle of each of `count` equal stretches, so that files of one day, one camera
         # or one film, which lie together, are on both sides.
         middles = (2 * np.arange(count) + 1) * len(members) // (2 * max(count, 1))
         is_query[members[middles]] = True
-    return source.subset(np.flatnonzero(~is_query)), source.subset(np.flatnonzero(is_query))
+    return is_query
 
 
 def position_in_class(labels: Int[np.ndarray, " M"]) -> Int64[np.ndarray, " M"]:

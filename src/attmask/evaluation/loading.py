@@ -98,7 +98,7 @@ def load_run(
     """Load a network of a run or of one of its checkpoints."""
     folder = path.absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
-    is_step = folder.is_dir() and folder.parent == run / "checkpoints"
+    is_step = folder.is_dir() and folder.parent in (run / "checkpoints", run / BEST)
     if checkpoint.newest(folder / "checkpoints") and not (folder / "config.yaml").exists():
         raise UserError(
             f"{path} has checkpoints, but no config.yaml; restore it, or run "
@@ -207,7 +207,9 @@ def _progress(saved: Checkpoint | None, config: RunConfig) -> dict[str, Any]:
     """The training step of a checkpoint, and the epoch if the number of images is known."""
     if saved is None:
         return {"step": 0, "epoch": 0.0}
-    images = saved.info.get("images")
+    images, stated = saved.info.get("images"), saved.info.get("steps_per_epoch")
+    if isinstance(stated, int) and stated > 0:
+        return {"step": saved.step, "epoch": round(saved.step / stated, 2)}
     steps_per_epoch = images // config.train.batch_size if isinstance(images, int) else 0
     if not steps_per_epoch:
         return {"step": saved.step}

@@ -14,6 +14,7 @@ from attmask.optim import OptimConfig
 from attmask.run_config import RunConfig, TrainConfig, batch_problems, warmup_problems
 from attmask.schedules import LengthConfig
 from attmask.settings import Config, setting
+from attmask.wording import counted
 
 
 class NetworkConfig(Config):
@@ -185,7 +186,10 @@ class SelectionConfig(Config):
     )
     every_epochs: int = setting(50, "epochs between two evaluations", paper="50", ge=1)
     patience: int | None = setting(
-        None, "evaluations without a gain after which training ends (null: never)", ge=1
+        None,
+        "evaluations without a gain after which training ends (null: never)",
+        operational=True,
+        ge=1,
     )
 
     @field_validator("train")
@@ -228,6 +232,10 @@ class FinetuneConfig(RunConfig):
         return self
 
 
+def _epochs(count: int) -> str:
+    return counted(count, "epoch")
+
+
 def _problems(config: FinetuneConfig) -> Iterator[str]:
     augment, frozen = config.augment, config.schedule.freeze_backbone_epochs
     if config.selection.split in config.selection.train:
@@ -243,7 +251,7 @@ def _problems(config: FinetuneConfig) -> Iterator[str]:
         )
     elif frozen and frozen + warmup > epochs >= warmup:
         yield (
-            f"schedule.lr_warmup_epochs={warmup:g} is longer than the {epochs - frozen} epochs "
+            f"schedule.lr_warmup_epochs={warmup:g} is longer than the {_epochs(epochs - frozen)} "
             f"after those of a frozen backbone; use at most {epochs - frozen}"
         )
     if config.labels.multi_label and augment.mixes:

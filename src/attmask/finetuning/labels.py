@@ -1,14 +1,17 @@
 """The classes of a fine-tuning: what a label of the images means to the classifier."""
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float32, Int, Int64
 
 from attmask.data.label_sets import classes_in, membership
 from attmask.data.source import Source
+from attmask.data.stores.labels import in_order
+from attmask.data.stores.splits import TRAIN
 from attmask.errors import UserError
 from attmask.finetuning.config import LabelsConfig
 from attmask.wording import counted
@@ -41,6 +44,27 @@ class Classes:
         return np.asarray(self.number[labels] if self.table is None else self.table[labels])
 
 
+def number_alike(splits: Mapping[str, Source]) -> dict[str, Source]:
+    """The splits with labels of one numbering: that of train, then what only other splits have.
+
+    A data set numbers the labels of each held-out split beyond those of train by themselves.
+    """
+    train = splits[TRAIN]
+    if train.labels is None:
+        return dict(splits)
+    others = {name for source in splits.values() for name in source.classes}
+    classes = (*train.classes, *in_order(sorted(others - set(train.classes))))
+    number = {name: index for index, name in enumerate(classes)}
+    alike = {}
+    for name, source in splits.items():
+        alike[name] = source
+        if source.labels is not None and name != TRAIN:
+            numbers = np.array([number[called] for called in source.classes], dtype=np.int64)
+            labels = numbers[np.asarray(source.labels)]
+            alike[name] = replace(source, labels=labels, classes=classes)
+    return alike
+
+
 def find_classes(train: Source, held_out: Mapping[str, Source], config: LabelsConfig) -> Classes:
     """The classes of the training images; an error if other images have classes beyond them."""
     if train.labels is None:
@@ -53,7 +77,7 @@ def find_classes(train: Source, held_out: Mapping[str, Source], config: LabelsCo
             raise UserError(
                 f"the {name} images of {train.root} have no labels; label them, or take them out"
             )
-    texts = max((s.classes for s in (train, *held_out.values())), key=len)
+    texts = max((s.classes for s in (train, *held_out.values())), key=len)  # see number_alike
     found = _several(train, texts) if config.multi_label else _one_each(train, texts)
     for name, source in held_out.items():
         _refuse_unknown(name, source, found)
@@ -97,6 +121,30 @@ def _refuse_unknown(split: str, source: Source, classes: Classes) -> None:
             f"the {split} images of {source.root} have {counted(len(unknown), 'label')} that no "
             f"training image has: {shown}{more}; add training images, or take these out"
         )
+
+
+def guess_loss(
+    classes: Classes, train: Source, weights: Float32[np.ndarray, " C"] | None, smoothing: float
+) -> float:
+    """The loss of a classifier that finds all classes equally likely, over the training images."""
+    assert train.labels is not None
+    each, weight = classes.of(train.labels), 1.0 if weights is None else weights
+    if classes.multi_label:
+        wanted = each.mean(0) * (1 - smoothing) + smoothing / 2
+        return math.log(2) * float((wanted * weight + 1 - wanted).mean())
+    shares = np.bincount(each, minlength=len(classes)) / len(each)
+    wanted = shares * (1 - smoothing) + smoothing / len(classes)
+    return math.log(len(classes)) * float((wanted * weight).sum())
+
+
+def rarest(classes: Classes, train: Source) -> Int64[np.ndarray, " M"]:
+    """The rarest class of each image; those without a class have a number of their own."""
+    assert train.labels is not None
+    each = classes.of(train.labels)
+    if not classes.multi_label:
+        return each
+    rarity = each / np.maximum(1, each.sum(0))
+    return np.where(each.any(1), rarity.argmax(1), len(classes)).astype(np.int64)
 
 
 def class_weights(classes: Classes, train: Source) -> Float32[np.ndarray, " C"]:

@@ -11,15 +11,14 @@ from pathlib import Path
 
 from torch import Tensor
 
-from attmask import atomic, distributed
+from attmask import atomic, checkpoint, distributed
 from attmask.agreement import together
 from attmask.errors import UserError
-from attmask.evaluation.loading import load_run
+from attmask.evaluation.loading import BEST, load_run
 from attmask.evaluation.reporting.classification import write_classification
 from attmask.finetuning.classifier import Classifier
 from attmask.finetuning.data import Divided
 from attmask.finetuning.evaluation import ClassifierEvaluation
-from attmask.finetuning.selection import best_of
 from attmask.finetuning.trainer import FinetuneTrainer
 from attmask.monitor import read_metrics
 
@@ -112,11 +111,15 @@ def _write(trainer: FinetuneTrainer, divided: Divided, labels: Tensor, logits: T
         for record in read_metrics(trainer.run)
         if trainer.selects in record
     }
-    best, last = best_of(trainer.evaluations).epoch, _epochs(trainer)
+    kept, last = checkpoint.newest(trainer.run / BEST), _epochs(trainer)
+    best, of_best = last, by_epoch[last]
+    if kept is not None:
+        best = checkpoint.step_of(kept) // trainer.schedules.steps_per_epoch
+        of_best = dict(checkpoint.load(kept, only=()).info["metrics"])
     found = Results(
         selected_on=divided.selected_on,
         best_epoch=best,
-        best=by_epoch[best],
+        best=of_best,
         last_epoch=last,
         last=by_epoch[last],
         measured_on=divided.measured_on,

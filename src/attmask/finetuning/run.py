@@ -1,12 +1,16 @@
 """A fine-tuning from its start to its results."""
 
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attmask import distributed
+import timm
+
+from attmask import checkpoint, distributed
 from attmask.agreement import together
+from attmask.data.pictures.endings import describe_skipped
 from attmask.data.together import open_together
 from attmask.divergence import DivergedError
 from attmask.evaluation.loading import load_model
@@ -19,7 +23,7 @@ from attmask.finetuning.start import starting_point
 from attmask.finetuning.trainer import FinetuneTrainer
 from attmask.heartbeat import Heartbeat
 from attmask.loop import Outcome
-from attmask.run import CONFIG
+from attmask.run import CHECKPOINTS, CONFIG
 from attmask.run_config import from_yaml, override
 
 log = logging.getLogger(__name__)
@@ -44,8 +48,9 @@ def complete(
     """
     named = _absolute(str(start))
     if (out / CONFIG).is_file():
-        there = from_yaml(out / CONFIG, FinetuneConfig)
-        return override(_with_input(recipe, named, there), overrides)
+        there = from_yaml(out / CONFIG, FinetuneConfig)  # another kind of run is refused
+        if checkpoint.newest(out / CHECKPOINTS) is not None:
+            return override(_with_input(recipe, named, there), overrides)
     return override(_with_input(recipe, named, load_model(named)), overrides)
 
 
@@ -65,12 +70,15 @@ def _with_input(
 
 
 def _absolute(named: str) -> str:
-    """The same checkpoint from any folder: paths that exist become absolute."""
+    """The same checkpoint from any folder: a path becomes absolute, also one that is gone."""
     before, at, after = named.rpartition("@")
     for path, rest in ((named, ""), (before, f"{at}{after}")):
         if path and Path(path).exists():
-            return f"{Path(path).absolute()}{rest}"
-    return named
+            return f"{os.path.normpath(Path(path).absolute())}{rest}"
+    is_name = named.startswith(("timm:", "hf_hub:", "hf-hub:")) or timm.is_model(before or named)
+    if is_name:
+        return named
+    return f"{os.path.normpath(Path(before or named).absolute())}{at}{after if at else ''}"
 
 
 def train_together(
@@ -85,6 +93,8 @@ def train_together(
     """Train to the end; a training that is no longer finite goes back to its last checkpoint."""
     images = open_together(data, index=out, channels=config.data.channels)
     log.info("%s, images of %s, run in %s", named, data, out)
+    if images.skipped:
+        log.info("%s", describe_skipped(images.skipped))
     with together():
         divided = divide(images, config.selection, config.labels)
     size = config.augment.size

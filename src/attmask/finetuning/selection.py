@@ -21,13 +21,27 @@ def evaluations(records: Iterable[Mapping[str, Any]], key: str) -> list[Evaluati
 
 
 def best_of(found: Sequence[Evaluation]) -> Evaluation:
-    """The best; of equal ones, the earliest."""
-    return max(found, key=lambda each: (each.value, -each.epoch))
+    """The best; of equal ones, the earliest, but any other before that of an untrained network."""
+    return max(found, key=lambda each: (each.epoch > 0, each.value, -each.epoch))
 
 
-def is_exhausted(found: Sequence[Evaluation], patience: int | None) -> bool:
-    """Whether as many evaluations as `patience` allows came after the best."""
+def is_exhausted(found: Sequence[Evaluation], patience: int | None, *, since: int = 0) -> bool:
+    """Whether as many evaluations as `patience` allows came after the best, and after an epoch."""
     if patience is None or not found:
         return False
-    best = best_of(found)
-    return sum(each.epoch > best.epoch for each in found) >= patience
+    last = max(best_of(found).epoch, since)
+    return sum(each.epoch > last for each in found) >= patience
+
+
+def still_kept(found: Sequence[Evaluation], kept: Evaluation | None) -> list[Evaluation]:
+    """The evaluations, without those that were better than the network that is kept.
+
+    Such networks are lost: steps were trained again, or a folder was removed.
+    """
+    if kept is None:
+        return []
+    others = (each for each in found if each.epoch != kept.epoch)
+    return sorted(
+        [kept, *(each for each in others if best_of([each, kept]) == kept)],
+        key=lambda each: each.epoch,
+    )

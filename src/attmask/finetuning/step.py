@@ -17,6 +17,7 @@ from torch.optim import AdamW, Optimizer
 
 from attmask import distributed
 from attmask.distill import Engine
+from attmask.errors import UserError
 from attmask.finetuning.augment import seeded
 from attmask.finetuning.batch import LabelledBatch
 from attmask.finetuning.classifier import Classifier, in_our_names
@@ -39,13 +40,17 @@ class FinetuneReport:
     correct: Sequence[Float[Tensor, ""]]
     """The share of images whose strongest target is predicted; with several, of right labels."""
     mean_loss: Float[Tensor, ""]
+    multi_label: bool = False
 
     def metrics(self) -> tuple[Metric, ...]:
         """Means over micro-batches; this waits for the device."""
         loss, correct = (fmean(map(float, parts)) for parts in (self.losses, self.correct))
+        key, title = "train.top1", "accuracy on training batches"
+        if self.multi_label:
+            key, title = "train.labels", "right labels on training batches"
         return (
             Metric("loss.total", loss, "nats", False, title="loss"),
-            Metric("train.top1", 100 * correct, "%", True, title="accuracy on training batches"),
+            Metric(key, 100 * correct, "%", True, title=title),
         )
 
 
@@ -128,6 +133,12 @@ class Finetuner(nn.Module):
 
 def build_optimizer(network: Classifier, config: FinetuneOptimConfig) -> AdamW:
     """AdamW with timm's groups of layer decay; biases and norms are not decayed."""
+    known = dict(network.named_parameters())
+    for name, ours in zip(config.no_decay, in_our_names(config.no_decay), strict=True):
+        if ours not in known:
+            raise UserError(
+                f"optim.no_decay: the network has no tensor {name}; use e.g. pos_embed or cls_token"
+            )
     groups = param_groups_layer_decay(
         network,
         weight_decay=1.0,  # the mark of those that are decayed: rates are set at each step
@@ -201,7 +212,7 @@ def compute_gradients(
         losses.append(loss.detach())
         correct.append(_correct(logits.detach(), goal, multi_label=finetuner.multi_label))
     mean_loss = distributed.average_(torch.stack(losses).mean())
-    return FinetuneReport(losses, correct, mean_loss)
+    return FinetuneReport(losses, correct, mean_loss, finetuner.multi_label)
 
 
 def _correct(

@@ -18,9 +18,15 @@ from attmask.finetuning.augment import Augment
 from attmask.finetuning.batch import LabelledBatch, LabelledBatchMaker, RepeatedOrder
 from attmask.finetuning.classifier import Classifier
 from attmask.finetuning.config import FinetuneConfig
-from attmask.finetuning.labels import Classes, class_weights
+from attmask.finetuning.labels import Classes, class_weights, guess_loss
 from attmask.finetuning.schedules import FinetuneNow, FinetuneSchedules
-from attmask.finetuning.selection import Evaluation, best_of, evaluations, is_exhausted
+from attmask.finetuning.selection import (
+    Evaluation,
+    best_of,
+    evaluations,
+    is_exhausted,
+    still_kept,
+)
 from attmask.finetuning.start import StartingPoint
 from attmask.finetuning.step import (
     Finetuner,
@@ -37,6 +43,7 @@ from attmask.metric import Metric
 from attmask.monitor import Monitor, read_metrics
 from attmask.update import Update
 from attmask.watch import Watch
+from attmask.wording import counted
 
 
 class FinetuneTrainer(Loop[FinetuneConfig, LabelledBatch, FinetuneNow]):
@@ -145,12 +152,20 @@ class FinetuneTrainer(Loop[FinetuneConfig, LabelledBatch, FinetuneNow]):
             self.finetuner.wrap(replicated(network, lambda ddp: ddp(images).sum()))
 
     def _watch(self) -> Watch:
-        return watch_over(self.config, len(self.classes))
+        weights = self.finetuner.class_weights
+        guess = guess_loss(
+            self.classes,
+            self.source,
+            None if weights is None else weights.cpu().numpy(),
+            self.config.augment.smoothing,
+        )
+        return watch_over(self.config, guess)
 
     def _about(self) -> dict[str, object]:
         return {
             "classes": list(self.classes.names),
             "multi_label": self.classes.multi_label,
+            "steps_per_epoch": self.loader.steps_per_epoch,
             "blueprint": self.start.blueprint.model_dump(mode="json"),
         }
 
@@ -191,44 +206,56 @@ class FinetuneTrainer(Loop[FinetuneConfig, LabelledBatch, FinetuneNow]):
         return report, update
 
     def _look_back(self) -> None:
-        """Take the evaluations so far from the log, in which later ones do not count."""
+        """Take the evaluations so far from the log and from the best network that is kept."""
         epoch = self.step // self.schedules.steps_per_epoch
         with together():
-            found = evaluations(read_metrics(self.run), self.selects) if self.step else []
-        found = distributed.from_main(found)
-        self.evaluations = [each for each in found if each.epoch <= epoch]
-        with together():
-            if distributed.is_main():
-                self._forget_networks_to_come()
+            found: list[Evaluation] = []
+            if distributed.is_main() and self.step:
+                kept = self._kept()
+                logged = evaluations(read_metrics(self.run), self.selects)
+                found = still_kept([each for each in logged if each.epoch <= epoch], kept)
+        self.evaluations = distributed.from_main(found)
         self._decide()
 
-    def _forget_networks_to_come(self) -> None:
-        """Remove the best network of steps that are trained again, perhaps to another end."""
-        kept = checkpoint.newest(self.run / BEST)
-        if kept is not None and checkpoint.step_of(kept) > self.step:
-            atomic.remove_folder(kept)
+    def _kept(self) -> Evaluation | None:
+        """The evaluation of the best network; one of steps that are trained again is removed."""
+        folder = checkpoint.newest(self.run / BEST)
+        if folder is None:
+            return None
+        if checkpoint.step_of(folder) > self.step:
+            atomic.remove_folder(folder)
+            return None
+        known = checkpoint.load(folder, only=())
+        value = float(known.info["metrics"][self.selects])
+        return Evaluation(known.step // self.schedules.steps_per_epoch, value)
 
     def _see_evaluation(self, metrics: tuple[Metric, ...], monitor: Monitor) -> None:
         """Keep the network if it is the best so far, and end where no gain is to be expected."""
+        self.skipped.settle()
+        if self.skipped.in_a_row:
+            return  # the run may go back to before this step
         epoch = self.step // self.schedules.steps_per_epoch
         value = next(metric.value for metric in metrics if metric.key == self.selects)
         self.evaluations = [each for each in self.evaluations if each.epoch != epoch]
         self.evaluations.append(Evaluation(epoch, value))
-        has_none = distributed.from_main(checkpoint.newest(self.run / BEST) is None)
-        if has_none or best_of(self.evaluations).epoch == epoch:
+        if best_of(self.evaluations).epoch == epoch:
             self._keep_best(metrics)
         self._decide()
         if self.ended_early:
             best = best_of(self.evaluations)
+            patience = self.config.selection.patience or 0
             monitor.message(
-                f"no gain in {self.config.selection.patience} evaluations: training ends at epoch "
-                f"{epoch}; the best was {best.value:.2f} at epoch {best.epoch}"
+                f"no gain in {counted(patience, 'evaluation')}: training ends at epoch {epoch}; "
+                f"the best was {best.value:.2f} at epoch {best.epoch}"
             )
 
     def _decide(self) -> None:
-        frozen = self.config.schedule.freeze_backbone_epochs
-        trained = [each for each in self.evaluations if each.epoch >= frozen]
-        self.ended_early = is_exhausted(trained, self.config.selection.patience)
+        """End where no gain is to be expected; a run that was made longer gets another chance."""
+        extended = [each.step for each in self.folder.history.extensions]
+        since = max(extended, default=0) // self.schedules.steps_per_epoch
+        since = max(since, self.config.schedule.freeze_backbone_epochs)
+        patience = self.config.selection.patience
+        self.ended_early = is_exhausted(self.evaluations, patience, since=since)
 
     def _keep_best(self, metrics: tuple[Metric, ...]) -> None:
         """Write the network that is evaluated, whole."""

@@ -1,7 +1,5 @@
 """What can go wrong with a fine-tuning: a loss that rises above guessing, or never leaves it."""
 
-import math
-
 from attmask.finetuning.config import FinetuneConfig
 from attmask.watch import Rule, Watch
 
@@ -12,16 +10,13 @@ GUESSING = 0.995
 GUESSING_GRACE_STEPS = 500
 
 
-def watch_over(config: FinetuneConfig, classes: int) -> Watch:
-    """The watch over a fine-tuning."""
-    return Watch(_rules(config, classes), warmup_epochs=config.schedule.lr_warmup_epochs)
+def watch_over(config: FinetuneConfig, guess: float) -> Watch:
+    """The watch over a fine-tuning; `guess` is the loss of a uniform guess."""
+    return Watch(_rules(config, guess), warmup_epochs=config.schedule.lr_warmup_epochs)
 
 
-def _rules(config: FinetuneConfig, classes: int) -> tuple[Rule, ...]:
+def _rules(config: FinetuneConfig, guess: float) -> tuple[Rule, ...]:
     loss, lr = "loss.total", config.schedule.lr
-    guess = math.log(2 if config.labels.multi_label else classes)
-    if config.labels.class_weights == "balanced":
-        return ()  # a weighted loss has no such bounds
     return (
         Rule(
             "diverging",
