@@ -54,11 +54,11 @@ def test_imagenet_rises_from_zero_step_by_step_and_falls_to_its_end() -> None:
 
 def test_own_trains_the_classifier_first_and_then_warms_up() -> None:
     found = schedules("own", 10)
-    peak = 1e-3 * 64 / 256
-    assert all(found.at(step).backbone_frozen == (step < 10) for step in range(40))
-    assert found.at(0).lr == found.at(9).lr == peak
-    assert found.at(10).lr == 0.0
-    assert found.at(29).lr == pytest.approx(peak)
+    peak = 2e-3 * 64 / 256
+    assert all(found.at(step).backbone_frozen == (step < 20) for step in range(40))
+    assert found.at(0).lr == found.at(19).lr == pytest.approx(10 * peak)
+    assert found.at(20).lr == 0.0
+    assert found.at(39).lr == pytest.approx(peak)
 
 
 def test_flowers_has_one_step_an_epoch() -> None:

@@ -26,7 +26,12 @@ from tests.processes import wait_for
 from tests.published import write_cifar10, write_cifar100, write_flowers
 from tests.runs import SHORT, Forked, last_checkpoint, same_tensors
 
-FEW = (*SHORT, "train.precision=fp32", "schedule.epochs=4")
+FEW = (
+    *SHORT,
+    "train.precision=fp32",
+    "schedule.epochs=4",
+    "schedule.freeze_backbone_epochs=1",
+)
 EVERYTHING = (
     *FEW,
     "augment.mixup=0.8",
@@ -172,7 +177,7 @@ def test_a_run_goes_on_without_the_checkpoint_it_started_from(
     moved = Path("start")  # relative, as it is typed
     moved.symlink_to(start)
     run = tmp_path / "run"
-    few = (*FEW, "data.percent=20", "schedule.freeze_backbone_epochs=1")
+    few = (*FEW, "data.percent=20")
     assert main(command(moved, images, run, *few)) == 0
     moved.unlink()
     assert main(command(moved, images, run, *few)) == 0
@@ -261,7 +266,7 @@ def test_several_labels_of_an_image_come_from_a_list(
 
 
 def test_the_api_does_what_the_command_does(images: Path, start: Path, tmp_path: Path) -> None:
-    few = {"train.precision": "fp32", "schedule.epochs": 3, "data.percent": 20}
+    few = {"train.precision": "fp32", "schedule.epochs": 4, "data.percent": 20}
     done = attmask.finetune(start, images, out=tmp_path / "api", overrides=[*SHORT, *pairs(few)])
     assert done.results is not None
     assert main(command(start, images, tmp_path / "cli", *SHORT, *pairs(few))) == 0

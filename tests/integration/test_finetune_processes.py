@@ -19,6 +19,7 @@ SETTINGS = (
     *SHORT,
     "train.precision=fp32",
     "schedule.epochs=3",
+    "schedule.freeze_backbone_epochs=1",
     "schedule.lr=4e-3",
     "network.drop_path=0.2",
     "augment.erasing=0.5",

@@ -141,6 +141,12 @@ class FinetuneScheduleConfig(LengthConfig):
     freeze_backbone_epochs: int = setting(
         0, "first epochs, in which the classifier alone is trained", paper="0", ge=0
     )
+    frozen_lr: float | None = setting(
+        None,
+        "learning rate of the classifier in these epochs, for lr_batch images (null: lr)",
+        paper="null",
+        gt=0,
+    )
     ema: float | None = setting(
         None,
         "decay of a moving average of the weights, which is evaluated then (null: none)",

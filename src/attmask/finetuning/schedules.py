@@ -46,7 +46,7 @@ class EpochCosine:
 class FinetuneSchedules:
     """The schedules as functions of the step.
 
-    While the backbone is frozen, the classifier has the full learning rate; then the schedule
+    While the backbone is frozen, the classifier has a constant learning rate; then the schedule
     begins.
     """
 
@@ -56,6 +56,7 @@ class FinetuneSchedules:
         self.steps_per_epoch = steps_per_epoch
         self.steps = config.epochs * steps_per_epoch
         self._peak = config.lr * batch_size / config.lr_batch
+        self._frozen_lr = (config.frozen_lr or config.lr) * batch_size / config.lr_batch
         self._frozen_epochs = config.freeze_backbone_epochs
         self._by_epoch = config.lr_changes == "epoch"
         epochs = config.epochs - config.freeze_backbone_epochs
@@ -74,7 +75,7 @@ class FinetuneSchedules:
         """The values at a step, counted from 0."""
         epoch = step // self.steps_per_epoch
         if epoch < self._frozen_epochs:
-            return FinetuneNow(step, epoch, self._peak, backbone_frozen=True)
+            return FinetuneNow(step, epoch, self._frozen_lr, backbone_frozen=True)
         since = epoch - self._frozen_epochs
         if self._by_epoch:
             return FinetuneNow(step, epoch, self._of_epoch(since))
