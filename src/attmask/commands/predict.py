@@ -5,7 +5,7 @@ import csv
 import sys
 from pathlib import Path
 
-from attmask.commands.arguments import Commands, at_least, images_argument
+from attmask.commands.arguments import Commands, add_forward, at_least, images_argument
 from attmask.errors import UserError
 
 
@@ -50,26 +50,7 @@ def add(commands: Commands) -> None:
         type=Path,
         help="classifier that the task linear has written, for a network that was not fine-tuned",
     )
-    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, ... (default: auto)")
-    parser.add_argument(
-        "--precision",
-        choices=["auto", "bf16", "fp16", "fp32"],
-        default="fp32",
-        help="precision of forward passes (default: fp32)",
-    )
-    parser.add_argument(
-        "--batch-size",
-        metavar="N",
-        type=at_least(1),
-        default=64,
-        help="images per forward pass (default: 64)",
-    )
-    parser.add_argument(
-        "--workers",
-        metavar="N",
-        type=at_least(0),
-        help="data loader workers (default: depends on the CPU cores)",
-    )
+    add_forward(parser)
     parser.set_defaults(run=run)
 
 
