@@ -62,9 +62,9 @@ def test_each_commands_help_says_that_it_takes_overrides(
 def test_recipes_lists_every_recipe_with_its_summary_and_time_factor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first, _, second = output(capsys, "recipes").partition("attmask finetune:\n")
+    first, _, second = output(capsys, "recipes").partition("attmask finetune, classes of images:\n")
     lines, others = first.splitlines()[1:], second.splitlines()
-    assert first.startswith("attmask pretrain:\n")
+    assert first.startswith("attmask pretrain, without labels:\n")
     assert [line.split()[0] for line in lines] == recipes()
     for line, name in zip(lines, recipes(), strict=True):
         about = read_recipe(name).about

@@ -44,7 +44,6 @@ from attmask.evaluation.requirements import check_crop, classifier_of
 from attmask.evaluation.run import measure_all
 from attmask.evaluation.task import Task
 from attmask.finetuning.config import FinetuneConfig
-from attmask.finetuning.run import Finetuned, complete
 from attmask.finetuning.run import train_together as finetuned
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.heartbeat import Heartbeat
@@ -67,6 +66,8 @@ from attmask.run import (
 from attmask.run_config import RunConfig, override, shared_settings
 from attmask.run_status import Status, read_status
 from attmask.train import Trainer
+from attmask.tuning.complete import complete
+from attmask.tuning.results import Finetuned
 
 Ended = TypeVar("Ended")
 

@@ -23,6 +23,8 @@ class PretrainConfig(RunConfig):
     """Everything that describes one pre-training run."""
 
     KIND: ClassVar[str] = "pretrain"
+    COMMAND: ClassVar[str] = "pretrain"
+    ABOUT: ClassVar[str] = "without labels"
 
     seed: int = setting(0, "random seed of weights, views, masks and drop path", ge=0, lt=2**63)
     data: DataConfig = setting(DataConfig(), "the images")

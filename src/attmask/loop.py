@@ -269,6 +269,11 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
         """Whether all steps are done, or no more are wanted."""
         return self.step == self.schedules.steps or self.ended_early
 
+    @property
+    def epoch(self) -> int:
+        """The number of epochs that are done; the last may be incomplete."""
+        return -(-self.step // self.schedules.steps_per_epoch)
+
     def save_if_well(self) -> None:
         """Begin to save the step reached, unless it was skipped: a run goes back to before it."""
         self.skipped.settle()
@@ -357,12 +362,11 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
                 if (save or kept) and not self.finished:
                     self.save_if_well()
                 self._wishes.send(*wishes())  # after saving, or all would save again
-                if self._stop and not self.finished:
+                if self._stop or self.finished:
                     break
-            else:
-                if self._is_evaluation_due():
-                    self._evaluate(evaluate, monitor, stopped)
-                    self._wishes.of_all(wishes)  # older than the checkpoint before the evaluation
+            if self._is_evaluation_due() and (self.finished or not self._stop):
+                self._evaluate(evaluate, monitor, stopped)
+                self._wishes.of_all(wishes)  # older than the checkpoint before the evaluation
 
     def _is_stopped(self, stopped: Callable[[], int]) -> bool:
         """Whether any process was asked to stop."""
@@ -411,17 +415,17 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
         return distributed.from_main(missing)
 
     def _lacks_evaluation(self) -> bool:
-        here = max(0, self.step - 1), self.step // self.schedules.steps_per_epoch
+        here = max(0, self.step - 1), self.epoch
         return not any(
             (record["step"], record.get("epoch")) == here and "loss.total" not in record
             for record in read_metrics(self.run)
         )
 
     def _is_evaluation_due(self) -> bool:
-        """Before the first step, after every few epochs, and after the last."""
+        """Before the first step, after every few epochs, and after the last step."""
         epoch, inside = divmod(self.step, self.schedules.steps_per_epoch)
         every = self._evaluated_every_epochs
-        return every > 0 and inside == 0 and (epoch % every == 0 or self.finished)
+        return every > 0 and (self.finished or (inside == 0 and epoch % every == 0))
 
     def _evaluate(
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], int]
@@ -432,7 +436,7 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
         if self.step > 0:
             self.save_if_well()
             self.checkpoints.finish()
-        epoch = self.step // self.schedules.steps_per_epoch
+        epoch = self.epoch
         return_freed_memory()  # that of the steps, which an evaluation cannot use well
         self.heartbeat.update(state="evaluating")
         try:

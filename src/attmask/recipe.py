@@ -1,5 +1,6 @@
 """Recipes: named configs in YAML, one for each row of the paper, with their source."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -75,6 +76,35 @@ def recipe_for(kind: type[AnyRun], name_or_path: str | Path) -> Recipe[AnyRun]:
     return Recipe(Path(name_or_path).stem, about, config)
 
 
+def recipe_among(kinds: Sequence[type[RunConfig]], name_or_path: str | Path) -> Recipe[RunConfig]:
+    """A recipe for one of several kinds of training: a name decides, or the `kind` in a file."""
+    name = str(name_or_path)
+    known = [each for kind in kinds for each in recipes(kind)]
+    if not _is_path(name) and name not in known:
+        raise UserError(_other_kind(kinds[0], name) or unknown("recipe", name, known))
+    return recipe_for(_kind_of(kinds, name, Path(), ()), name_or_path)
+
+
+def _kind_of(
+    kinds: Sequence[type[RunConfig]], name: str, folder: Path, seen: tuple[str, ...]
+) -> type[RunConfig]:
+    """The kind of a recipe, which may state it or inherit it; the first where nothing says it."""
+    if not _is_path(name):
+        return next((kind for kind in kinds if name in recipes(kind)), kinds[0])
+    path = folder / name
+    values = parse_yaml(path.read_bytes(), name) if path.is_file() and name not in seen else None
+    if not isinstance(values, dict):
+        return kinds[0]  # whoever reads it finds the fault
+    stated = next((kind for kind in kinds if values.get("kind") == kind.KIND), None)
+    if stated is not None or "extends" not in values:
+        return stated or kinds[0]
+    return _kind_of(kinds, str(values["extends"]), path.parent, (*seen, name))
+
+
+def _is_path(name: str) -> bool:
+    return Path(name).suffix in (".yaml", ".yml") or len(Path(name).parts) > 1
+
+
 def _shelf(kind: type[RunConfig]) -> "Traversable":
     shelf = resources.files("attmask") / "recipes"
     return shelf if kind is PretrainConfig else shelf / kind.KIND
@@ -82,7 +112,7 @@ def _shelf(kind: type[RunConfig]) -> "Traversable":
 
 def _read(kind: type[RunConfig], name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
     """The raw values of a recipe on top of those that it extends."""
-    if Path(name).suffix in (".yaml", ".yml") or len(Path(name).parts) > 1:
+    if _is_path(name):
         path = folder / name
         if not path.is_file():
             raise UserError(f"there is no file {path}; give the path of a YAML file")
@@ -109,9 +139,9 @@ def _other_kind(kind: type[RunConfig], name: str) -> str | None:
     shelf = resources.files("attmask") / "recipes"
     if kind is not PretrainConfig:
         return f"{name} is a recipe of attmask pretrain" if name in recipes() else None
-    for other in shelf.iterdir():
-        if other.is_dir() and (other / f"{name}.yaml").is_file():
-            return f"{name} is a recipe of attmask {other.name}"
+    folders = (folder for folder in shelf.iterdir() if folder.is_dir())
+    if any((folder / f"{name}.yaml").is_file() for folder in folders):
+        return f"{name} is a recipe of attmask finetune"
     return None
 
 

@@ -34,7 +34,7 @@ from attmask.run_config import (
     from_yaml,
     read_yaml,
     to_yaml,
-    with_epochs,
+    with_length,
 )
 from attmask.wording import counted
 
@@ -296,7 +296,7 @@ def check_settings(run: Path, there: RunConfig, asked: RunConfig, *, extend: boo
     A run that is to `extend` may have more epochs.
     """
     epochs, wanted = there.schedule.epochs, asked.schedule.epochs
-    others = differences(with_epochs(there, wanted), asked)
+    others = differences(with_length(there, asked.schedule), asked)
     if others or (wanted != epochs and not extend):
         changed = "; ".join(others if extend else differences(there, asked))
         longer = wanted > epochs and not others

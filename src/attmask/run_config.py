@@ -106,7 +106,11 @@ class RunConfig(Config):
     """What all trainings have; each kind adds its own groups, in its own order."""
 
     KIND: ClassVar[str]
-    """What is trained, as it is named in config.yaml and in messages."""
+    """What is trained, as it is named in config.yaml."""
+    COMMAND: ClassVar[str]
+    """The command that trains it."""
+    ABOUT: ClassVar[str]
+    """What it learns, in a few words."""
 
     if TYPE_CHECKING:
         seed: int
@@ -145,9 +149,9 @@ def any_config(
     name = str(stated.get("kind", "pretrain"))  # the first kind had no name
     kind = next((kind for kind in kinds if name == kind.KIND), None)
     if kind is None:
-        wanted = " or ".join(f"`attmask {kind.KIND}`" for kind in kinds)
+        wanted = " or ".join(kind.KIND for kind in kinds)
         raise UserError(
-            f"{where} has the settings of `attmask {name[:20]}`, not of {wanted}; choose another "
+            f"{where} has the settings of a run of kind {name[:20]}, not {wanted}; choose another "
             "folder"
         )
     lacking = [name for name in kind.model_fields if name not in stated]
@@ -179,7 +183,13 @@ def differences(there: RunConfig, asked: RunConfig) -> list[str]:
 
 def with_epochs(config: AnyRun, epochs: int) -> AnyRun:
     """The same settings for a training of another length."""
-    schedule = config.schedule.model_copy(update={"epochs": epochs})
+    return with_length(config, config.schedule.model_copy(update={"epochs": epochs}))
+
+
+def with_length(config: AnyRun, other: LengthConfig) -> AnyRun:
+    """The same settings for a training as long as another."""
+    length = {name: getattr(other, name) for name in ("epochs", "steps") if hasattr(other, name)}
+    schedule = config.schedule.model_copy(update=length)
     return config.model_copy(update={"schedule": schedule})
 
 

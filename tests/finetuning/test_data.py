@@ -9,8 +9,9 @@ import pytest
 from attmask.data.images import Images
 from attmask.data.source import Source
 from attmask.errors import UserError
-from attmask.finetuning.config import LabelsConfig, SelectionConfig
+from attmask.finetuning.config import LabelsConfig
 from attmask.finetuning.data import divide
+from attmask.tuning.config import SelectionConfig
 from tests.finetuning.sources import Numbers
 
 LABELS = LabelsConfig()

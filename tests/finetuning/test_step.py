@@ -13,12 +13,11 @@ from attmask.errors import UserError
 from attmask.finetuning.augment import seeded
 from attmask.finetuning.batch import LabelledBatch
 from attmask.finetuning.classifier import Classifier
-from attmask.finetuning.config import FinetuneConfig, FinetuneOptimConfig
+from attmask.finetuning.config import FinetuneConfig
 from attmask.finetuning.schedules import FinetuneNow
 from attmask.finetuning.step import (
     Finetuner,
     Targets,
-    build_optimizer,
     compute_gradients,
     update_,
 )
@@ -27,6 +26,8 @@ from attmask.models.backbone import drop_path_rates
 from attmask.models.blocks import drop_path
 from attmask.optim import set_rates
 from attmask.randomness import hashed
+from attmask.tuning.config import TunedOptimConfig
+from attmask.tuning.optim import build_optimizer
 from tests.finetuning.networks import SIZE, recipe, small_classifier
 
 CPU = torch.device("cpu")
@@ -142,7 +143,7 @@ def test_both_ways_to_mix_occur() -> None:
     assert kinds == {"mixup", "cutmix"}
 
 
-def rates(config: FinetuneOptimConfig, network: Classifier) -> dict[str, float]:
+def rates(config: TunedOptimConfig, network: Classifier) -> dict[str, float]:
     """The factor of the learning rate of each parameter."""
     owner = {id(p): n for n, p in network.named_parameters()}
     groups = build_optimizer(network, config).param_groups
@@ -177,7 +178,7 @@ def test_the_learning_rate_of_every_group_is_the_scheduled_one_times_its_factor(
         assert group["weight_decay"] == (0.05 if group["decayed"] else 0.0)
 
 
-def is_decayed(network: Classifier, config: FinetuneOptimConfig) -> Callable[[str], bool]:
+def is_decayed(network: Classifier, config: TunedOptimConfig) -> Callable[[str], bool]:
     owner = {id(p): n for n, p in network.named_parameters()}
     groups = build_optimizer(network, config).param_groups
     known = {owner[id(p)]: g["decayed"] for g in groups for p in g["params"]}
@@ -198,7 +199,7 @@ def test_positions_and_cls_are_decayed_in_cifar_and_not_in_imagenet() -> None:
 
 
 def test_a_tensor_without_decay_that_is_not_there_is_refused() -> None:
-    wrong = FinetuneOptimConfig(no_decay=("pos_embedding",))
+    wrong = TunedOptimConfig(no_decay=("pos_embedding",))
     with pytest.raises(UserError, match="the network has no tensor pos_embedding; use"):
         build_optimizer(small_classifier(CLASSES), wrong)
 

@@ -19,9 +19,9 @@ from attmask import checkpoint
 from attmask.cli import main
 from attmask.data.synthetic import write_folder
 from attmask.evaluation.loading import load_model
-from attmask.finetuning.results import Results
 from attmask.metric import values_by_key
 from attmask.monitor import read_metrics
+from attmask.tuning.results import Results
 from tests.processes import wait_for
 from tests.published import write_cifar10, write_cifar100, write_flowers
 from tests.runs import SHORT, Forked, last_checkpoint, same_tensors
@@ -374,11 +374,11 @@ def test_a_folder_of_another_kind_of_run_is_refused_and_untouched(
 ) -> None:
     before = (start / "config.yaml").read_text()
     said = complaint(capsys, command(start, images, start, *FEW))
-    assert "has the settings of `attmask pretrain`, not of `attmask finetune`" in said
+    assert "has the settings of a run of kind pretrain, not finetune" in said
     assert (start / "config.yaml").read_text() == before
     words = ["pretrain", str(images), "--recipe", "tiny", "--out", str(whole), *SHORT]
     said = complaint(capsys, words)
-    assert "has the settings of `attmask finetune`, not of `attmask pretrain`" in said
+    assert "has the settings of a run of kind finetune, not pretrain" in said
     said = complaint(capsys, command(start, images, whole, *FEW))
     assert "holds a run with other settings" in said
 

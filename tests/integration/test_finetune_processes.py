@@ -10,7 +10,7 @@ import torch
 from attmask import checkpoint
 from attmask.cli import main
 from attmask.data.synthetic import write_folder
-from attmask.finetuning.results import Results
+from attmask.tuning.results import Results
 from tests.processes import free_port, wait_for
 from tests.runs import SHORT, Forked, last_checkpoint, same_tensors
 

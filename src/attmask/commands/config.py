@@ -19,18 +19,13 @@ def add(commands: Commands) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Run the command and print its results."""
-    from attmask.finetuning.config import FinetuneConfig
+    from attmask.kinds import KINDS
     from attmask.overrides import describe
-    from attmask.recipe import read_recipe, recipe_for, recipes
-    from attmask.run_config import RunConfig, override
+    from attmask.recipe import recipe_among
+    from attmask.run_config import override
 
-    config: RunConfig
-    if parsed.name in recipes(FinetuneConfig):
-        recipe = recipe_for(FinetuneConfig, parsed.name)
-        about, config = recipe.about, override(recipe.config, parsed.overrides)
-    else:
-        about = read_recipe(parsed.name).about
-        config = override(read_recipe(parsed.name).config, parsed.overrides)
+    recipe = recipe_among(KINDS, parsed.name)
+    about, config = recipe.about, override(recipe.config, parsed.overrides)
     for line in describe(config):
         paper = f" (paper: {line.paper})" if line.paper else ""
         print(f"{f'{line.key}={line.value}':<48} {line.meaning}{paper}")

@@ -24,7 +24,7 @@ def run(parsed: argparse.Namespace) -> int:
     from attmask.recipe import recipe_for, recipes
 
     for kind in KINDS:
-        print(f"attmask {kind.KIND}:")
+        print(f"attmask {kind.COMMAND}, {kind.ABOUT}:")
         for name in recipes(kind):
             about = recipe_for(kind, name).about
             figures = about.paper.figures if about.paper else {}

@@ -52,7 +52,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _results(run: Path) -> list[str]:
     """The lines of the results that a fine-tuning run has."""
-    from attmask.finetuning.results import Results
+    from attmask.tuning.results import Results
 
     found = Results.read(run)
     return [] if found is None else found.lines()

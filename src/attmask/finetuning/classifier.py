@@ -1,6 +1,5 @@
 """A backbone with a linear classifier on top."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -69,8 +68,3 @@ class Classifier(nn.Module):
 def readout_of(config: NetworkConfig) -> Embedding:
     """The readout that evaluations use: the input of the classifier, without drop path."""
     return Embedding(token=config.token, norm_gap=True)
-
-
-def in_our_names(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of timm's ViT as those of the classifier."""
-    return tuple(f"backbone.vit.{re.sub(r'^backbone[.]vit[.]', '', name)}" for name in names)

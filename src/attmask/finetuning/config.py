@@ -8,27 +8,22 @@ from timm.data.auto_augment import rand_augment_transform
 
 from attmask.checkpoint import CheckpointConfig
 from attmask.data.config import DataConfig
-from attmask.data.stores.splits import SPLITS, TRAIN
 from attmask.monitor import MonitorConfig
-from attmask.optim import OptimConfig
-from attmask.run_config import RunConfig, TrainConfig, batch_problems, warmup_problems
+from attmask.run_config import TrainConfig, batch_problems, warmup_problems
 from attmask.schedules import LengthConfig
 from attmask.settings import Config, setting
+from attmask.tuning.config import SelectionConfig, StartConfig, TunedConfig, TunedOptimConfig
 from attmask.wording import counted
 
 
-class NetworkConfig(Config):
+class NetworkConfig(StartConfig):
     """The backbone that training starts from, and the classifier on top of it."""
 
-    start: str = setting("", "the checkpoint that the backbone is taken from", max_length=4096)
     token: Literal["cls", "gap", "cls+gap"] = setting(
         "cls", "input of the classifier: [CLS], the mean of the patches, or both", paper="cls"
     )
     head_scale: float = setting(
         1.0, "factor of the initial weights of the classifier", paper="1, ImageNet: 0.001", gt=0
-    )
-    drop_path: float = setting(
-        0.1, "drop path of the last block, rising over depth", paper="0.1", ge=0, lt=1
     )
 
 
@@ -156,60 +151,11 @@ class FinetuneScheduleConfig(LengthConfig):
     )
 
 
-class FinetuneOptimConfig(OptimConfig):
-    """The optimiser."""
-
-    clip: float | None = setting(
-        None,
-        "largest gradient norm of each parameter tensor by itself (null: none)",
-        paper="null",
-        gt=0,
-    )
-    weight_decay: float = setting(0.05, "weight decay, also of positions", paper="0.05", ge=0)
-    layer_decay: float = setting(
-        1.0,
-        "factor of the learning rate from a block to the one before",
-        paper="1, ImageNet: 0.75",
-        gt=0,
-        le=1,
-    )
-    no_decay: tuple[str, ...] = setting(
-        (), "tensors of timm's ViT without weight decay, beside biases and norms", paper="[]"
-    )
-
-
-class SelectionConfig(Config):
-    """Which images are trained on and evaluated, how often, and when training ends early."""
-
-    train: tuple[Literal["train", "val", "test"], ...] = setting(
-        ("train",), "splits that are trained on", paper="[train], Flowers: [train, val]"
-    )
-    split: Literal["auto", "val", "test"] = setting(
-        "auto", "split that is evaluated on the way (auto: val, else a part of train)", paper="test"
-    )
-    holdout: float = setting(
-        0.15, "part of train that is evaluated where there is no other split", gt=0, lt=1
-    )
-    every_epochs: int = setting(50, "epochs between two evaluations", paper="50", ge=1)
-    patience: int | None = setting(
-        None,
-        "evaluations without a gain after which training ends (null: never)",
-        operational=True,
-        ge=1,
-    )
-
-    @field_validator("train")
-    @classmethod
-    def _with_train(cls, splits: tuple[str, ...]) -> tuple[str, ...]:
-        if TRAIN not in splits or len(set(splits)) < len(splits):
-            raise ValueError(f"{list(splits)} must have train, and each split once")
-        return splits
-
-
-class FinetuneConfig(RunConfig):
+class FinetuneConfig(TunedConfig):
     """Everything that describes one fine-tuning run."""
 
     KIND: ClassVar[str] = "finetune"
+    ABOUT: ClassVar[str] = "classes of images"
 
     kind: Literal["finetune"] = setting("finetune", "what is trained")
     seed: int = setting(0, "random seed of classifier, augmentation and order", ge=0, lt=2**63)
@@ -220,7 +166,7 @@ class FinetuneConfig(RunConfig):
     schedule: FinetuneScheduleConfig = setting(
         FinetuneScheduleConfig(), "length of training, learning rate"
     )
-    optim: FinetuneOptimConfig = setting(FinetuneOptimConfig(), "the optimiser")
+    optim: TunedOptimConfig = setting(TunedOptimConfig(), "the optimiser")
     selection: SelectionConfig = setting(
         SelectionConfig(), "which images are trained on and evaluated, and when training ends"
     )
@@ -229,6 +175,16 @@ class FinetuneConfig(RunConfig):
         CheckpointConfig(), "how often to save, and how many checkpoints to keep"
     )
     monitor: MonitorConfig = setting(MonitorConfig(), "logging during training")
+
+    @property
+    def image_size(self) -> int | None:
+        """The side of the training crops."""
+        return self.augment.size
+
+    def with_image_size(self, size: int | None) -> "FinetuneConfig":
+        """The settings for crops of this size, unless they have one."""
+        augment = self.augment.model_copy(update={"size": self.augment.size or size})
+        return self.model_copy(update={"augment": augment})
 
     @model_validator(mode="after")
     def _fits_together(self) -> "FinetuneConfig":
@@ -244,11 +200,8 @@ def _epochs(count: int) -> str:
 
 def _problems(config: FinetuneConfig) -> Iterator[str]:
     augment, frozen = config.augment, config.schedule.freeze_backbone_epochs
-    if config.selection.split in config.selection.train:
-        yield (
-            f"selection.split={config.selection.split} is trained on too (selection.train); "
-            f"use another of {', '.join(SPLITS)}"
-        )
+    if (problem := config.selection.problem()) is not None:
+        yield problem
     epochs, warmup = config.schedule.epochs, config.schedule.lr_warmup_epochs
     if frozen >= epochs:
         yield (

@@ -12,8 +12,9 @@ from attmask.data.source import Source
 from attmask.data.stores.splits import TEST, TRAIN, VAL
 from attmask.data.subset import held_out
 from attmask.errors import UserError
-from attmask.finetuning.config import LabelsConfig, SelectionConfig
+from attmask.finetuning.config import LabelsConfig
 from attmask.finetuning.labels import Classes, find_classes, number_alike, rarest
+from attmask.tuning.config import SelectionConfig
 from attmask.wording import counted
 
 log = logging.getLogger(__name__)

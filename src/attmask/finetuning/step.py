@@ -4,31 +4,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from timm.data.mixup import Mixup, mixup_target
 from timm.loss import SoftTargetCrossEntropy
-from timm.optim import param_groups_layer_decay
-from timm.utils import ModelEmaV3
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
 
 from attmask import distributed
-from attmask.distill import Engine
-from attmask.errors import UserError
 from attmask.finetuning.augment import seeded
 from attmask.finetuning.batch import LabelledBatch
-from attmask.finetuning.classifier import Classifier, in_our_names
-from attmask.finetuning.config import AugmentConfig, FinetuneOptimConfig
+from attmask.finetuning.classifier import Classifier
+from attmask.finetuning.config import AugmentConfig
 from attmask.finetuning.schedules import FinetuneNow
 from attmask.hardware import Precision
 from attmask.metric import Metric
-from attmask.models.backbone import drop_path_rates
-from attmask.models.blocks import drop_path
 from attmask.optim import set_rates
 from attmask.randomness import hashed
+from attmask.tuning.tuner import Tuner
 from attmask.update import Update, apply_gradients_
 
 
@@ -54,7 +48,7 @@ class FinetuneReport:
         )
 
 
-class Finetuner(nn.Module):
+class Finetuner(Tuner[Classifier]):
     """A classifier in training, with its moving average if there is one."""
 
     def __init__(
@@ -67,34 +61,10 @@ class Finetuner(nn.Module):
         ema: float | None,
         seed: int,
     ) -> None:
-        super().__init__()
-        self.network = network
-        self.ema = None if ema is None else ModelEmaV3(network, decay=ema, use_warmup=True)
-        self.multi_label, self.seed = multi_label, seed
+        super().__init__(network, drop_path=drop_path, ema=ema, seed=seed)
+        self.multi_label = multi_label
         self.class_weights: Tensor | None
         self.register_buffer("class_weights", class_weights, persistent=False)
-        self._drop_path_rates = drop_path_rates(network.backbone, drop_path)
-        self._engine: Engine = lambda *inputs, share_gradients, **settings: network(
-            *inputs, **settings
-        )
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether each process has a part of the weights only."""
-        return any(map(distributed.is_sharded, self.network.parameters()))
-
-    def wrap(self, engine: Engine) -> None:
-        """Call the network through an engine such as DDP; names of weights stay as they are."""
-        self._engine = engine
-
-    @property
-    def evaluated(self) -> Classifier:
-        """The network that is evaluated: the moving average, if there is one."""
-        if self.ema is None:
-            return self.network
-        averaged = self.ema.module
-        assert isinstance(averaged, Classifier)
-        return averaged
 
     def logits(
         self,
@@ -106,16 +76,9 @@ class Finetuner(nn.Module):
     ) -> Float[Tensor, "B classes"]:
         """The logits of training images, with drop path."""
         keep, frozen = None, now.backbone_frozen and not self.is_sharded
-        if self._drop_path_rates.any() and not now.backbone_frozen:
-            places = np.arange(first_image, first_image + len(images))
-            keep = drop_path(
-                self._drop_path_rates,
-                seed=self.seed,
-                step=now.step,
-                images=places,
-                views=np.zeros_like(places),
-            )
-        logits: Tensor = self._engine(images, keep, frozen=frozen, share_gradients=share_gradients)
+        if not now.backbone_frozen:
+            keep = self.kept_branches(len(images), step=now.step, first_image=first_image)
+        logits: Tensor = self.call(images, keep, frozen=frozen, share_gradients=share_gradients)
         return logits.float()
 
     def loss(
@@ -129,24 +92,6 @@ class Finetuner(nn.Module):
             loss: Tensor = SoftTargetCrossEntropy()(logits, targets)
             return loss
         return functional.cross_entropy(logits, targets, weight=weights)
-
-
-def build_optimizer(network: Classifier, config: FinetuneOptimConfig) -> AdamW:
-    """AdamW with timm's groups of layer decay; biases and norms are not decayed."""
-    known = dict(network.named_parameters())
-    for name, ours in zip(config.no_decay, in_our_names(config.no_decay), strict=True):
-        if ours not in known:
-            raise UserError(
-                f"optim.no_decay: the network has no tensor {name}; use e.g. pos_embed or cls_token"
-            )
-    groups = param_groups_layer_decay(
-        network,
-        weight_decay=1.0,  # the mark of those that are decayed: rates are set at each step
-        layer_decay=config.layer_decay,
-        no_weight_decay_list=in_our_names(config.no_decay),
-    )
-    groups = [{**group, "decayed": group["weight_decay"] > 0} for group in groups]
-    return AdamW(groups, lr=0.0, weight_decay=0.0, betas=config.betas, fused=True)
 
 
 class Targets:

@@ -1,6 +1,6 @@
 """Which evaluation was the best, and when training ends."""
 
-from attmask.finetuning.selection import (
+from attmask.tuning.selection import (
     Evaluation,
     best_of,
     evaluations,

@@ -1,0 +1,1 @@
+"""What the trainings of dense prediction have in common: segments and boxes."""

@@ -1,0 +1,1 @@
+"""What the trainings of a backbone with a head have in common: classes, segments and boxes."""
