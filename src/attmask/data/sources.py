@@ -1,5 +1,6 @@
 """Open the images of DATA, whatever kind it is."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,12 +40,17 @@ def images_path(data: str | Path) -> Path:
 
 
 def open_images(
-    data: str | Path, *, index: Path | None = None, channels: int | None = None
+    data: str | Path,
+    *,
+    index: Path | None = None,
+    channels: int | None = None,
+    beside: Collection[str] = (),
 ) -> Images:
     """Open the images of `data`, of any kind; `index` is a folder that may hold an index.
 
     A scan collects long columns on the disk of `index`, if one is given, otherwise in memory.
-    `channels` is the wanted number, if known: some arrays can be read in two ways.
+    `channels` is the wanted number, if known: some arrays can be read in two ways. Folders named
+    in `beside` lie beside the splits and hold no images of the data set, but masks of them.
     """
     path = images_path(data)
     try:
@@ -54,14 +60,14 @@ def open_images(
             return Images.indexed(known)
         scratch = None if index is None else disk_of(index)
         if path.is_dir():
-            return _open_folder(path, scratch)
+            return _open_folder(path, scratch, beside)
         return _open_file(path, channels, scratch)
     except OSError as fault:
         why = fault.strerror or fault
         raise UserError(f"cannot read {path}: {why}; give {_ACCEPTED}") from fault
 
 
-def _open_folder(path: Path, scratch: Path | None) -> Images:
+def _open_folder(path: Path, scratch: Path | None, beside: Collection[str]) -> Images:
     if is_saved(path):
         return open_saved(path)
     if is_flowers(path):
@@ -69,7 +75,7 @@ def _open_folder(path: Path, scratch: Path | None) -> Images:
     published = _published_in(path)
     if (layout := find_cifar(published)) is not None:
         return open_cifar(published, layout)
-    walk = Walk(path)
+    walk = Walk(path, beside)
     if tars := find_shards(walk):
         return _scanned(scan_shards(walk, tars, scratch))
     if rows := find_parquet(walk):

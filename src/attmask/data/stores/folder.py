@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -47,10 +47,13 @@ class Listing(NamedTuple):
 
 
 class Walk:
-    """Visits folders below a root and records the stamp of each."""
+    """Visits folders below a root and records the stamp of each.
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    Folders named in `beside` are not looked for splits or classes.
+    """
+
+    def __init__(self, root: Path, beside: Collection[str] = ()) -> None:
+        self.root, self._beside = root, frozenset(beside)
         self.began_ns = time.time_ns()
         self.watched = {"": Stamp(FOLDER_SIZE, root.stat().st_mtime_ns)}
 
@@ -118,7 +121,9 @@ class Walk:
     @cached_property
     def top(self) -> "Listing":
         """The root itself, listed once: it may hold a million files."""
-        return list_folder(self.root)
+        listed = list_folder(self.root)
+        folders = [name for name in listed.folders if name not in self._beside]
+        return listed._replace(folders=folders)
 
     def has_images(self, below: str) -> bool:
         """Whether there is a picture file anywhere below."""
