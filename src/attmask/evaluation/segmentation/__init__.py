@@ -1,0 +1,1 @@
+"""Semantic segmentation: the class of every pixel of whole images."""
