@@ -43,8 +43,6 @@ from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.requirements import check_crop, classifier_of
 from attmask.evaluation.run import measure_all
 from attmask.evaluation.task import Task
-from attmask.finetuning.config import FinetuneConfig
-from attmask.finetuning.run import train_together as finetuned
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.heartbeat import Heartbeat
 from attmask.kinds import KINDS
@@ -55,7 +53,7 @@ from attmask.planning.devices import find_device
 from attmask.planning.planner import UTILISATION, plan_run
 from attmask.planning.record import RunPlan
 from attmask.presence import hold
-from attmask.recipe import load_recipe, recipe_for
+from attmask.recipe import load_recipe
 from attmask.run import (
     check_settings,
     default_folder,
@@ -67,7 +65,9 @@ from attmask.run_config import RunConfig, override, shared_settings
 from attmask.run_status import Status, read_status
 from attmask.train import Trainer
 from attmask.tuning.complete import complete
+from attmask.tuning.config import TunedConfig
 from attmask.tuning.results import Finetuned
+from attmask.tunings import tune_together, tuning_recipe
 
 Ended = TypeVar("Ended")
 
@@ -110,9 +110,9 @@ def resume(
     asked = override(config, _assignments(overrides))
     check_settings(folder, config, asked, extend=extend)
     path = origin_of(folder) if data is None else images_path(data)
-    if isinstance(asked, FinetuneConfig):
-        finetuning = partial(finetuned, asked, path, folder, "resuming", extend=extend)
-        return _alone_in(asked, folder, finetuning).outcome
+    if isinstance(asked, TunedConfig):
+        tuning = partial(tune_together, asked, path, folder, "resuming", extend=extend)
+        return _alone_in(asked, folder, tuning).outcome
     assert isinstance(asked, PretrainConfig)
     return _train(asked, path, folder, "resuming", extend)
 
@@ -121,26 +121,27 @@ def finetune(
     checkpoint: str | Path,
     data: str | Path,
     *,
-    recipe: str | Path | FinetuneConfig = "own",
+    recipe: str | Path | TunedConfig = "own",
     out: str | Path,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     extend: bool = False,
 ) -> Finetuned:
-    """Fine-tune a checkpoint on labelled images; an existing run in `out` is resumed.
+    """Fine-tune a checkpoint on annotated images; an existing run in `out` is resumed.
 
-    `checkpoint` may be anything that `evaluate` accepts, `recipe` is a name (`own`, `cifar10`,
-    `cifar100`, `flowers`, `imagenet`), a YAML file or a config. `out` then works as a checkpoint
-    of `evaluate`, `predict` and `load_backbone`.
+    `checkpoint` may be anything that `evaluate` accepts, `recipe` is a name (`attmask recipes`), a
+    YAML file or a config. It decides what is learned: classes of images (`own`, `cifar10`, ...), of
+    pixels (`segment-own`, ...) or objects (`detect-own`, ...). `out` then works as a checkpoint of
+    `evaluate`, `predict` and `load_backbone`.
     """
-    given = recipe if isinstance(recipe, FinetuneConfig) else None
+    given = recipe if isinstance(recipe, TunedConfig) else None
     named = "own config" if given else f"recipe {recipe}"
-    base = given or recipe_for(FinetuneConfig, str(recipe)).config
+    base = given or tuning_recipe(str(recipe))
     folder, path, changes = Path(out), images_path(data), _assignments(overrides)
 
     def train(heartbeat: Heartbeat) -> Finetuned:
         with together():
             config = complete(base, checkpoint, folder, changes)
-        return finetuned(config, path, folder, named, heartbeat, extend=extend)
+        return tune_together(config, path, folder, named, heartbeat, extend=extend)
 
     return _alone_in(override(base, changes), folder, train)
 
@@ -152,7 +153,7 @@ def default_finetune_out(
     overrides: Sequence[str] | Mapping[str, Any] = (),
 ) -> Path:
     """The default folder of a fine-tuning: named after data, recipe, checkpoint and settings."""
-    base = recipe_for(FinetuneConfig, recipe).config
+    base = tuning_recipe(recipe)
     start = re.sub(r"[^\w.-]+", "-", Path(str(checkpoint)).name)
     named = f"{Path(recipe).stem}-{start}"
     return default_folder(Path(data), named, base, override(base, _assignments(overrides)))

@@ -1,14 +1,15 @@
 """The kinds of training, by the settings that each has."""
 
 from pathlib import Path
-from typing import TypeAlias
 
 from attmask.config import PretrainConfig
 from attmask.finetuning.config import FinetuneConfig
 from attmask.run_config import RunConfig, any_config, read_yaml
+from attmask.segmentation.config import SegmentConfig
 
-KINDS: tuple[type[RunConfig], ...] = (PretrainConfig, FinetuneConfig)
-AnyConfig: TypeAlias = PretrainConfig | FinetuneConfig
+TUNED: tuple[type[RunConfig], ...] = (FinetuneConfig, SegmentConfig)
+"""The kinds of `attmask finetune`."""
+KINDS: tuple[type[RunConfig], ...] = (PretrainConfig, *TUNED)
 
 
 def read_config(file: Path) -> RunConfig:

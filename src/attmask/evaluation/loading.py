@@ -22,16 +22,20 @@ from attmask.errors import UserError
 from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel, Prototypes
+from attmask.evaluation.segmentation.segmenter import Showing, TrainedSegmenter
 from attmask.finetuning.config import FinetuneConfig
 from attmask.kinds import read_config
 from attmask.models.blueprint import Blueprint
 from attmask.models.heads import Head
 from attmask.models.interop import import_backbone, input_format
 from attmask.models.positions import Resize
+from attmask.models.upernet import Segmenter
 from attmask.models.weights_file import refuse_not_finite, refuse_unusable
 from attmask.networks import build_distiller
 from attmask.overrides import checked
 from attmask.run_config import RunConfig
+from attmask.segmentation.config import SegmentConfig
+from attmask.tuning.config import TunedConfig
 
 Which = Literal["teacher", "student", "untrained", "best", "last"]
 
@@ -107,8 +111,8 @@ def load_run(
     if not (run / "config.yaml").is_file() or not (folder == run or is_step):
         raise UserError(f"{path} is not a checkpoint; give {_KINDS}")
     config = read_config(run / "config.yaml")
-    if isinstance(config, FinetuneConfig):
-        return _finetuned(config, path, run, which, shown, is_step=is_step)
+    if isinstance(config, TunedConfig):
+        return _tuned(config, path, run, which, shown, is_step=is_step)
     assert isinstance(config, PretrainConfig)
     if which in ("best", "last"):
         raise UserError(
@@ -144,10 +148,10 @@ def load_run(
     )
 
 
-def _finetuned(
-    config: FinetuneConfig, path: Path, run: Path, which: Which, shown: str | None, *, is_step: bool
+def _tuned(
+    config: TunedConfig, path: Path, run: Path, which: Which, shown: str | None, *, is_step: bool
 ) -> FrozenModel:
-    """The network of a fine-tuning run with its classifier: the best one, or the last one."""
+    """The network of a fine-tuning run with its head: the best one, or the last one."""
     if which in ("student", "untrained"):
         raise UserError(
             f"{path} is a fine-tuning run, which has no network {which}; use @best or @last, or "
@@ -160,47 +164,72 @@ def _finetuned(
         else checkpoint.load(best, only=["weights"])
     )
     weights = _weights(path, saved)
-    if f"{_AVERAGED}head.weight" in weights:
-        weights = {f"network.{name}": t for name, t in _below(weights, _AVERAGED).items()}
+    averaged = _below(weights, _AVERAGED)
+    own = averaged or _below(weights, "network.")
     try:
         known = _Known.model_validate(saved.info)
-        backbone = known.blueprint.build(_below(weights, "network.backbone."), str(path))
-        weight, bias = weights["network.head.weight"], weights["network.head.bias"]
-        if weight.shape[0] != len(known.classes) or bias.shape != weight.shape[:1]:
-            raise KeyError("network.head.weight")
+        backbone = known.blueprint.build(_below(own, "backbone."), str(path))
+        model = FrozenModel(
+            name=shown or path.name,
+            backbone=backbone.eval().requires_grad_(False),
+            image_size=config.image_size or known.blueprint.image_size,
+            data=config.data,
+            folder=run,
+            origin={"weights": "last" if best is None else "best", **_progress(saved, config)},
+            blueprint=known.blueprint,
+        )
+        return _with_head(model, config, own, known)
     except (RuntimeError, KeyError, ValueError) as fault:
         raise UserError(
             f"the weights of {path} do not fit what its checkpoint says of them; use another "
             "checkpoint"
         ) from fault
-    size = config.augment.size or known.blueprint.image_size
-    model = FrozenModel(
-        name=shown or path.name,
-        backbone=backbone.eval().requires_grad_(False),
-        image_size=size,
-        data=config.data,
-        folder=run,
-        origin={"weights": "last" if best is None else "best", **_progress(saved, config)},
-        blueprint=known.blueprint,
+
+
+def _with_head(
+    model: FrozenModel, config: TunedConfig, weights: Mapping[str, Tensor], known: "_Known"
+) -> FrozenModel:
+    """A network with the head that was trained together with its backbone."""
+    if isinstance(config, FinetuneConfig):
+        return replace(model, classifier=_classifier(model, config, weights, known))
+    assert isinstance(config, SegmentConfig)
+    network = Segmenter(model.backbone, len(known.classes), config.head)
+    network.load_state_dict(dict(weights))
+    segmenter = TrainedSegmenter(
+        network.eval().requires_grad_(False),
+        tuple(known.classes),
+        tuple(known.values),
+        Showing(config.data, config.augment.long_short(model.image_size)),
+        config.inference,
     )
-    classifier = LinearClassifier(
+    return replace(model, segmenter=segmenter)
+
+
+def _classifier(
+    model: FrozenModel, config: FinetuneConfig, weights: Mapping[str, Tensor], known: "_Known"
+) -> LinearClassifier:
+    weight, bias = weights["head.weight"], weights["head.bias"]
+    if weight.shape[0] != len(known.classes) or bias.shape != weight.shape[:1]:
+        raise KeyError("head.weight")
+    return LinearClassifier(
         weight,
         bias,
         tuple(known.classes),
         Embedding(token=config.network.token, norm_gap=True),
-        size,
+        model.image_size,
         model.digest,
         multi_label=known.multi_label,
     )
-    return replace(model, classifier=classifier)
 
 
 class _Known(BaseModel):
     """What a checkpoint of a fine-tuning says of its network."""
 
     classes: list[str]
-    multi_label: bool
     blueprint: Blueprint
+    multi_label: bool = False
+    values: list[int] = []
+    """Of a segmenter: the value of each class in mask files."""
 
 
 def _progress(saved: Checkpoint | None, config: RunConfig) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """A frozen backbone with its input size and preprocessing."""
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,8 @@ from torch import Tensor, nn
 
 from attmask.data.config import DataConfig
 from attmask.evaluation.classifier import LinearClassifier
+from attmask.evaluation.digest import weights_digest
+from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
 from attmask.models.backbone import Backbone
 from attmask.models.blueprint import Blueprint
 from attmask.models.heads import Head
@@ -91,6 +92,8 @@ class FrozenModel:
     """How to build the backbone again."""
     classifier: LinearClassifier | None = None
     """The classifier that was trained together with the backbone, if any; `digest` is without."""
+    segmenter: TrainedSegmenter | None = None
+    """The segmenter that was trained together with the backbone, if any."""
 
     def describe(self, image_size: int | None = None) -> dict[str, Any]:
         """The network and its input, for a card; `image_size` is None if sizes vary."""
@@ -118,10 +121,4 @@ class FrozenModel:
         modules: dict[str, nn.Module] = {"backbone": self.backbone}
         if self.prototypes is not None:
             modules["head"] = self.prototypes.head
-        found = hashlib.sha256(shape.encode())
-        for owner, module in modules.items():
-            for name, tensor in sorted(module.state_dict().items()):
-                flat = tensor.detach().cpu().contiguous().flatten()
-                found.update(f"{owner}.{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-                found.update(flat.view(torch.uint8).numpy())
-        return found.hexdigest()
+        return weights_digest(modules, shape)
