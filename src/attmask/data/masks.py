@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 IGNORED = -1
 """The label of pixels without a class."""
 _UNKNOWN = -2
-_MOST_CLASSES = 1 << 15
+_MOST_CLASSES = (1 << 15) - 1  # labels have 16 bits, of which one is the sign
 _SHOWN = 5
 
 _CLASSES_FILE = "classes.txt"
@@ -129,7 +129,7 @@ class MaskedImages:
         """
         file = self.files[index]
         values = read_values(file, size_wh)
-        labels: Int16[np.ndarray, "H W"] = self.classes.label_of_value[values]
+        labels: Int16[np.ndarray, "H W"] = self.classes.label_of_value.take(values)
         if labels.min() == _UNKNOWN:
             strange = _list_values(np.unique(values[labels == _UNKNOWN]).tolist())
             raise UserError(
