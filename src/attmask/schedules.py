@@ -16,7 +16,6 @@ class LengthConfig(Config):
     if TYPE_CHECKING:
         epochs: int
         lr: float
-        lr_warmup_epochs: float
 
 
 class ScheduleConfig(LengthConfig):

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int16
 from pydantic import field_validator, model_validator
 
+from attmask.data.joined import join
 from attmask.data.mask_files import TRIMAPS, VALUES, find_masks, read_values
 from attmask.data.source import Source
 from attmask.data.stores.splits import TRAIN
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 IGNORED = -1
 """The label of pixels without a class."""
 _UNKNOWN = -2
-_MOST_CLASSES = 1 << 15
+_MOST_CLASSES = (1 << 15) - 1  # labels have 16 bits, of which one is the sign
 _SHOWN = 5
 
 _CLASSES_FILE = "classes.txt"
@@ -122,6 +123,12 @@ class MaskedImages:
         files = tuple(self.files[index] for index in kept.tolist())
         return MaskedImages(self.source.subset(kept), files, self.classes)
 
+    def joined(self, others: "Sequence[MaskedImages]") -> "MaskedImages":
+        """These images and then those of other splits, which have the same classes."""
+        every = (self, *others)
+        files = tuple(file for part in every for file in part.files)
+        return MaskedImages(join([part.source for part in every]), files, self.classes)
+
     def read(self, index: int, size_wh: tuple[int, int]) -> Int16[np.ndarray, "H W"]:
         """The class of each pixel of an image of this size, IGNORED where there is none.
 
@@ -129,7 +136,7 @@ class MaskedImages:
         """
         file = self.files[index]
         values = read_values(file, size_wh)
-        labels: Int16[np.ndarray, "H W"] = self.classes.label_of_value[values]
+        labels: Int16[np.ndarray, "H W"] = self.classes.label_of_value.take(values)
         if labels.min() == _UNKNOWN:
             strange = _list_values(np.unique(values[labels == _UNKNOWN]).tolist())
             raise UserError(

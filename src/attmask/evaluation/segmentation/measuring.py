@@ -22,7 +22,8 @@ from attmask.evaluation.segmentation.segmenter import Showing, TrainedSegmenter
 class Shown(NamedTuple):
     """An image as it is shown to the network, and its truth at its own size."""
 
-    index: int
+    image: int
+    """Its place in the set."""
     pixels: UInt8[Tensor, "C h w"]
     truth: Int16[Tensor, "H W"]
     """All without a class if the image cannot be read."""
@@ -70,11 +71,11 @@ def count_pixels(
         if shown is None:
             continue
         if not shown.readable:
-            unread.append(shown.index)
+            unread.append(shown.image)
             continue
         height, width = shown.truth.shape
         labels = segmenter.labels(shown.pixels, (height, width), autocast)
-        found.update(labels, shown.truth.long(), shown.index)
+        found.update(labels, shown.truth.long(), shown.image)
     missing = sorted(index for part in distributed.gather(unread) for index in part)
     if missing:
         say_unreadable(images.source, missing, quiet=not distributed.is_main())

@@ -1,0 +1,1 @@
+"""Semantic segmentation: a class for each pixel, learned from masks."""
