@@ -53,6 +53,10 @@ class DenseTrainer(
     def _truth_of(self, images: Float[Tensor, "B C height width"]) -> Any:
         """Any truth that the losses of these images accept."""
 
+    def _trained_on(self, source: Source) -> Source:
+        self.source = source  # divided already, together with what is to be predicted
+        return source
+
     def _load(self, source: Source, quarantine: Quarantine) -> BatchLoader[AnyBatchType]:
         config = self.config
         batch = config.train.batch_size

@@ -45,6 +45,8 @@ _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
 BEST = "best"
 """The folder of the best network of a fine-tuning run."""
 _AVERAGED = "ema.module."
+_COUNTERS = ".num_batches_tracked"
+"""Of batch norms, which nobody reads."""
 _KINDS = "a run, one of its step-... folders, a weights file (.safetensors, .pth) or timm:NAME"
 
 
@@ -286,7 +288,11 @@ def _saved(path: Path, folder: Path, run: Path) -> Checkpoint:
 
 def _weights(path: Path, saved: Checkpoint) -> dict[str, Tensor]:
     """The weights of a checkpoint in fp32, whoever wrote it."""
-    weights = saved.tensors.get("weights", {})
+    weights = {
+        name: tensor
+        for name, tensor in saved.tensors.get("weights", {}).items()
+        if not name.endswith(_COUNTERS)
+    }
     refuse_unusable(path, weights)
     refuse_not_finite(path, weights)
     return {name: tensor.float() for name, tensor in weights.items()}
