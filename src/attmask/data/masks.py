@@ -211,8 +211,9 @@ def _values_in(files: Sequence[Path], config: MasksConfig) -> tuple[int, ...]:
     if len(values) < 2:
         raise UserError(
             f"the train masks, such as {files[0]}, have {list_values(present)}, of which "
-            f"{len(values)} {agree(len(values), 'is a class', 'are classes')}; segmentation wants at least two classes: change "
-            f"masks.ignored={list(config.ignored)} or masks.first={config.first}"
+            f"{len(values)} {agree(len(values), 'is a class', 'are classes')}; segmentation wants "
+            f"at least two: change masks.ignored={list(config.ignored)} or masks.first="
+            f"{config.first}"
         )
     if len(values) > _MOST_CLASSES:
         raise UserError(
