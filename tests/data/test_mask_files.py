@@ -105,6 +105,14 @@ def test_what_is_no_folder_of_images_is_refused_with_the_layouts(tmp_path: Path)
     assert "is not a folder" in refusal(tmp_path / "train.npy")
 
 
+def test_a_folder_of_other_images_beside_images_is_left_out(tmp_path: Path) -> None:
+    write_pair(tmp_path, "images/x.jpg", "masks/x.png")
+    write(tmp_path / "test/y.jpg", np.zeros((3, 4, 3), np.uint8))
+    found = find_masks(tmp_path).splits
+    assert list(found) == ["train"]
+    assert found["train"][1] == (tmp_path / "masks/x.png",)
+
+
 def test_masks_in_two_folders_are_refused(tmp_path: Path) -> None:
     write_pair(tmp_path, "images/x.jpg", "masks/x.png")
     write_pair(tmp_path, "images/x.jpg", "labels/x.png")

@@ -72,13 +72,19 @@ def test_masks_of_0_and_255_are_two_classes_once_nothing_is_ignored(tmp_path: Pa
 def test_a_value_that_is_no_class_is_named_with_its_file(tmp_path: Path) -> None:
     data_set(tmp_path, [0, 1])
     data_set(tmp_path, [0, 9], [4, 9], split="val")
-    val = open_masked(tmp_path, MasksConfig())["val"]
+    val = open_masked(tmp_path, MasksConfig(classes=2))["val"]
     with pytest.raises(UserError, match=r"val/0\.png has the value 9, which is none of the 2"):
         val.read(0, (2, 1))
     with pytest.raises(UserError, match=r"val/1\.png has the values 4, 9, which are none"):
         val.read(1, (2, 1))
-    ignoring = open_masked(tmp_path, MasksConfig(ignored=(9,)))["val"]
+    ignoring = open_masked(tmp_path, MasksConfig(ignored=(4, 9)))["val"]
     assert ignoring.read(0, (2, 1)).tolist() == [[0, IGNORED]]
+
+
+def test_a_value_that_only_held_out_masks_have_is_found_before_training(tmp_path: Path) -> None:
+    data_set(tmp_path, [0, 1])
+    data_set(tmp_path, [0, 1], [1, 9], split="val")
+    assert "val/1.png has the value 9" in refusal(tmp_path)
 
 
 def test_a_subset_keeps_images_and_masks_together(tmp_path: Path) -> None:
@@ -90,27 +96,13 @@ def test_a_subset_keeps_images_and_masks_together(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(part)).read(1, (2, 1)).tolist() == [[0, 0]]
 
 
-def test_names_come_from_the_settings_or_a_list_or_the_table_of_ade20k(tmp_path: Path) -> None:
-    data_set(tmp_path, [1, 3])
-
-    def names(**settings: object) -> tuple[str, ...]:
-        return open_masked(tmp_path, MasksConfig(**settings))["train"].classes.names  # type: ignore[arg-type]
-
-    assert names() == ("1", "3")
-    table = "Idx\tRatio\tTrain\tVal\tName\n1\t0.1\t9\t1\twall\n2\t0.1\t9\t1\tbuilding;edifice\n"
-    (tmp_path / "objectInfo150.txt").write_text(table + "3\t0.1\t9\t1\tsky, heaven\n")
-    assert names() == ("wall", "sky")
-    assert names(first=1, classes=3) == ("wall", "building", "sky")
+def test_classes_have_the_names_of_the_settings_or_of_the_data(tmp_path: Path) -> None:
+    data_set(tmp_path, [0, 1, 3])
     (tmp_path / "classes.txt").write_text("cat\ndog\n")
-    assert names() == ("cat", "dog")
-    (tmp_path / "classes.txt").write_text("nothing\ncat\ncow\ndog\n")
-    assert names() == ("cat", "dog")
-    assert names(names=("a", "b")) == ("a", "b")
-    (tmp_path / "classes.txt").write_text("cat\n")
-    assert "classes.txt has 1 line for 2 classes, the values 1, 3" in refusal(tmp_path)
-    assert "masks.names has 3 names, but the train masks have 2 classes" in refusal(
-        tmp_path, MasksConfig(names=("a", "b", "c"))
-    )
+    opened = open_masked(tmp_path, MasksConfig(first=1))["train"]
+    assert opened.classes.names == ("cat", "dog")
+    opened = open_masked(tmp_path, MasksConfig(first=1, names=("a", "b")))["train"]
+    assert opened.classes.names == ("a", "b")
 
 
 def test_trimaps_have_two_classes(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from PIL import Image
 
 from attmask.data.batch import Request
 from attmask.data.config import DataConfig
-from attmask.data.feeding import AnyBatch, new_reading
+from attmask.data.feeding import AnyBatch, BatchLoader, new_reading
 from attmask.data.masks import IGNORED, MasksConfig, open_masked
+from attmask.data.quarantine import Quarantine
 from attmask.errors import UserError
 from attmask.segmentation.augment import SegmentAugment, SegmentAugmentConfig
 from attmask.segmentation.batch import SegmentBatch, SegmentBatchMaker
@@ -88,6 +89,27 @@ def test_on_a_device_classes_are_numbers_that_the_loss_takes(folder: Path) -> No
     assert batch.targets.dtype == torch.int16
     assert moved.targets.dtype == torch.int64
     torch.nn.functional.cross_entropy(torch.zeros(1, 5, 8, 8), moved.targets)
+
+
+def test_worker_processes_make_the_batches_of_none(folder: Path) -> None:
+    def images(workers: int) -> list[torch.Tensor]:
+        own = replace(maker(folder, 0, SegmentAugmentConfig()), reading=new_reading(workers))
+        loader = BatchLoader(
+            own.masked.source,
+            own,
+            lambda epoch: [torch.tensor([epoch, 3]), torch.tensor([1, 4])],
+            steps_per_epoch=2,
+            reading=own.reading,
+            quarantine=Quarantine(None, 5, 0.01),
+            workers=workers,
+        )
+        try:
+            return [batch.images for epoch in range(2) for batch in loader.epoch(epoch)]
+        finally:
+            loader.close()
+
+    for alone, together in zip(images(0), images(2), strict=True):
+        assert torch.equal(alone, together)
 
 
 def test_an_unreadable_image_is_replaced_with_its_mask(folder: Path) -> None:

@@ -16,6 +16,7 @@ from attmask.data.source import Source
 from attmask.data.sources import images_path, open_images
 from attmask.data.stores.files import Files
 from attmask.data.stores.folder import Walk, list_folder
+from attmask.data.stores.splits import TRAIN, split_of
 from attmask.errors import UserError
 from attmask.reading import read_regular
 from attmask.wording import agree, counted
@@ -50,18 +51,19 @@ def find_masks(data: Path, *, channels: int | None = None) -> ImagesWithMasks:
     if not data.is_dir():
         raise UserError(f"{data} is not a folder of images with masks; wanted {LAYOUTS}")
     listed = list_folder(data)
-    within = data / _IMAGES if _IMAGES in listed.folders and not listed.splits else data
+    has_train = TRAIN in map(split_of, listed.splits)
+    within = data / _IMAGES if _IMAGES in listed.folders and not has_train else data
     beside = {*_FOLDERS, *(name + _BESIDE_EACH_SPLIT for name in listed.splits)}
     sources = open_images(within, channels=channels, beside=beside).splits
     if any(not isinstance(source.store, Files) for source in sources.values()):
         raise UserError(f"{data} does not hold images as single files; wanted {LAYOUTS}")
     found = {}
-    if within != data or sources["train"].root != data:
+    if within != data or sources[TRAIN].root != data:
         found = {kind: splits for kind in _kinds() if (splits := _masks(data, kind, sources))}
     if not found:
         raise UserError(f"no masks in {data}; wanted {LAYOUTS}")
     if len(found) > 1:
-        folders = " and ".join(str(Path(_folder(kind, sources["train"]))) for kind in found)
+        folders = " and ".join(str(Path(_folder(kind, sources[TRAIN]))) for kind in found)
         raise UserError(f"{data} has masks in {folders}; remove or rename all but one")
     ((kind, masks),) = found.items()
     matched = {

@@ -1,7 +1,7 @@
 """Images with masks: a class for each pixel, or none."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,14 +10,14 @@ import numpy as np
 from jaxtyping import Int16
 from pydantic import field_validator, model_validator
 
+from attmask.data.class_names import list_values, names_of
 from attmask.data.joined import join
 from attmask.data.mask_files import TRIMAPS, VALUES, find_masks, read_values
 from attmask.data.source import Source
 from attmask.data.stores.splits import TRAIN
 from attmask.errors import UserError
-from attmask.reading import MOST_BYTES, read_regular
 from attmask.settings import Config, setting
-from attmask.wording import counted
+from attmask.wording import agree, counted
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +25,6 @@ IGNORED = -1
 """The label of pixels without a class."""
 _UNKNOWN = -2
 _MOST_CLASSES = (1 << 15) - 1  # labels have 16 bits, of which one is the sign
-_SHOWN = 5
-
-_CLASSES_FILE = "classes.txt"
-_ADE20K_FILE = "objectInfo150.txt"
 
 _OBJECT, _BACKGROUND, _BORDER = 1, 2, 3  # of trimaps
 _OF_TRIMAPS = ("object", "background")
@@ -134,15 +130,25 @@ class MaskedImages:
 
         Images are turned upright by their EXIF orientation; a mask must be upright as it is stored.
         """
-        file = self.files[index]
-        values = read_values(file, size_wh)
+        return self._labels(index, size_wh)
+
+    def check_values(self) -> None:
+        """Raise an error if a mask cannot be read or has a value that is no class."""
+        for index in range(len(self)):
+            self._labels(index)
+
+    def _labels(
+        self, index: int, size_wh: tuple[int, int] | None = None
+    ) -> Int16[np.ndarray, "H W"]:
+        values = read_values(self.files[index], size_wh)
         labels: Int16[np.ndarray, "H W"] = self.classes.label_of_value.take(values)
         if labels.min() == _UNKNOWN:
-            strange = _list_values(np.unique(values[labels == _UNKNOWN]).tolist())
+            strange = np.unique(values[labels == _UNKNOWN]).tolist()
             raise UserError(
-                f"{file} has {strange}, which {'are' if ',' in strange else 'is'} none of the "
-                f"{len(self.classes)} classes; add to masks.ignored what is no class, or set "
-                "masks.first and masks.classes"
+                f"{self.files[index]} has {list_values(strange)}, "
+                f"{agree(len(strange), 'which is', 'which are')} none of the {len(self.classes)} "
+                "classes; add to masks.ignored what is no class, or set masks.first and "
+                "masks.classes"
             )
         return labels
 
@@ -152,18 +158,23 @@ def open_masked(
 ) -> dict[str, MaskedImages]:
     """The images of `data` with their masks by split: train, and perhaps val and test.
 
-    The classes are those of the settings, or else the values that occur in the masks of train.
+    The classes are those of the settings, or else the values that occur in the masks of train; then
+    all masks are read, so that a value that only other splits have is found before training.
     """
     found = find_masks(data, channels=channels)
-    classes = (
-        _classes_of_trimaps(config)
-        if found.are_trimaps
-        else _classes(Path(data), config, found.splits[TRAIN][1])
-    )
-    return {
+    if found.are_trimaps:
+        classes = _classes_of_trimaps(config)
+    else:
+        classes = _classes(Path(data), config, found.splits[TRAIN][1])
+    opened = {
         split: MaskedImages(source, files, classes)
         for split, (source, files) in found.splits.items()
     }
+    if config.classes is None and not found.are_trimaps:
+        for split in opened:
+            if split != TRAIN:
+                opened[split].check_values()
+    return opened
 
 
 def _classes_of_trimaps(config: MasksConfig) -> PixelClasses:
@@ -188,7 +199,12 @@ def _classes(data: Path, config: MasksConfig, files: Sequence[Path]) -> PixelCla
             )
     else:
         values = _values_in(files, config)
-    return PixelClasses(_names(data, config, values), values, config.ignored, config.first)
+    return PixelClasses(
+        names_of(values, data, given=config.names, first=config.first),
+        values,
+        config.ignored,
+        config.first,
+    )
 
 
 def _values_in(files: Sequence[Path], config: MasksConfig) -> tuple[int, ...]:
@@ -201,9 +217,10 @@ def _values_in(files: Sequence[Path], config: MasksConfig) -> tuple[int, ...]:
     values = tuple(v for v in present if v >= config.first and v not in config.ignored)
     if len(values) < 2:
         raise UserError(
-            f"the train masks, such as {files[0]}, have {_list_values(present)}, of which "
-            f"{len(values)} is a class; segmentation wants at least two classes: change "
-            f"masks.ignored={list(config.ignored)} or masks.first={config.first}"
+            f"the train masks, such as {files[0]}, have {list_values(present)}, of which "
+            f"{len(values)} {agree(len(values), 'is a class', 'are classes')}; segmentation wants "
+            f"at least two: change masks.ignored={list(config.ignored)} or masks.first="
+            f"{config.first}"
         )
     if len(values) > _MOST_CLASSES:
         raise UserError(
@@ -211,56 +228,3 @@ def _values_in(files: Sequence[Path], config: MasksConfig) -> tuple[int, ...]:
             f"class numbers, of which at most {_MOST_CLASSES:,} differ"
         )
     return values
-
-
-def _names(data: Path, config: MasksConfig, values: Sequence[int]) -> tuple[str, ...]:
-    """The names in the settings or else in a file of the data, or else the values."""
-    if config.names:
-        if len(config.names) != len(values):
-            raise UserError(
-                f"masks.names has {counted(len(config.names), 'name')}, but the train masks have "
-                f"{len(values)} classes, {_list_values(values)}; give one for each, or set "
-                "masks.classes"
-            )
-        return config.names
-    if (data / _CLASSES_FILE).exists():
-        return _named_in_list(data / _CLASSES_FILE, values, config.first)
-    if (data / _ADE20K_FILE).exists():
-        named = dict(_named_in_table(_lines(data / _ADE20K_FILE)))
-        if all(value in named for value in values):
-            return tuple(named[value] for value in values)
-    return tuple(map(str, values))
-
-
-def _named_in_list(file: Path, values: Sequence[int], first: int) -> tuple[str, ...]:
-    """One name a line, either of the classes that occur or of all values from the first on."""
-    names = _lines(file)
-    if len(names) == len(values):
-        return tuple(names)
-    if len(names) > max(values) - first:
-        return tuple(names[value - first] for value in values)
-    raise UserError(
-        f"{file} has {counted(len(names), 'line')} for {len(values)} classes, "
-        f"{_list_values(values)}; write one name a line"
-    )
-
-
-def _named_in_table(lines: Iterable[str]) -> Iterable[tuple[int, str]]:
-    """ADE20K's table: the value comes first and the synonyms of the name come last."""
-    for line in lines:
-        number, *_, synonyms = line.split("\t") if "\t" in line else ("", "")
-        if number.strip().isdecimal():
-            yield int(number), synonyms.replace(";", ",").split(",")[0].strip()
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        text = read_regular(file, MOST_BYTES).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as fault:
-        raise UserError(f"cannot read {file} as UTF-8 text; write one name a line") from fault
-    return [line.strip() for line in text.splitlines() if line.strip()]
-
-
-def _list_values(values: Sequence[int]) -> str:
-    shown = ", ".join(map(str, values[:_SHOWN])) + (", ..." if len(values) > _SHOWN else "")
-    return f"the value{'' if len(values) == 1 else 's'} {shown}"
