@@ -405,6 +405,17 @@ def test_drop_path_is_only_what_is_given() -> None:
     close(nothing.patches, embedded[:, 1:][mask], 1e-6)
 
 
+def test_outputs_of_blocks_take_the_drop_path_and_the_final_norm() -> None:
+    backbone, images = small(), pictures(3, 3, 32, 32)
+    keep = np.random.default_rng(5).random((3, 2, 3)).round() * 1.5
+    normed = backbone.outputs(images, (1, 3, 3), keep, norm=True)
+    plain = backbone.outputs(images, (1, 3, 3), keep)
+    close(normed[2], backbone.all_tokens(images, keep))
+    close(normed, backbone.vit.norm(plain))
+    assert torch.equal(plain[1], plain[2])
+    assert (plain - backbone.outputs(images, (1, 3, 3))).abs().amax((1, 2, 3)).min() > 1e-2
+
+
 def test_every_block_and_image_uses_its_own_drop_path() -> None:
     backbone = small()
     images = pictures(3, 3, 32, 32)

@@ -201,6 +201,12 @@ def test_one_image_in_training_is_an_error_of_one_line() -> None:
     small_segmenter().eval()(pictures(1), some_labels(1))
 
 
+def test_one_image_a_process_is_enough_where_batch_norm_is_synchronised() -> None:
+    head = UperNetHead(WIDTH, CHANNELS, CLASSES)
+    assert head.needs_two_images
+    assert not nn.SyncBatchNorm.convert_sync_batchnorm(head).needs_two_images
+
+
 def test_layer_decay_finds_embedding_blocks_and_the_rest() -> None:
     network = small_segmenter()
     groups = param_groups_layer_decay(network, weight_decay=0.0, layer_decay=0.5)

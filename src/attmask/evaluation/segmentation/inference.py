@@ -74,9 +74,10 @@ class Inference:
         first = next(views)
         total = first.new_zeros(len(first), *size_hw)
         _add_softmax_(total, first)
-        del first
+        del first  # before the next view is computed
         for view in views:
             _add_softmax_(total, view)
+            del view
         return total.div_(len(self.config.scales) * (1 + self.config.flip))
 
     @torch.no_grad()
