@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from attmask.models.detection.cascade import Cascade, choose
 from attmask.models.detection.config import CascadeConfig, DetectionsConfig
+from attmask.models.detection.heads import BoxHead
 from tests.models.detection.detectors import instances
 
 MAPS = [torch.zeros(1, 4, 16, 16)]
@@ -135,6 +136,23 @@ def test_the_mask_loss_reads_the_mask_of_the_true_class() -> None:
     assert losses["mask_1"].item() == pytest.approx(10 * (1 - 2 / 28**2), rel=1e-5)
 
 
+def test_losses_of_two_images_are_means_over_the_samples_of_both() -> None:
+    head = Answer([0.0, 1.0, 2.0], [NONE, NONE])
+    truth = [TRUTH, instances((10, 10, 30, 30))]
+    proposals = [PROPOSALS, torch.tensor([[10.0, 10, 30, 28]])]
+    alone = [
+        _cascade([head, head], [FlatMask([-1.0, 3.0])] * 2)[0](MAPS, [boxes], [instances])
+        for boxes, instances in zip(proposals, truth, strict=True)
+    ]
+    cascade, _ = _cascade([head, head], [FlatMask([-1.0, 3.0])] * 2)
+    both = cascade(MAPS, proposals, truth)
+    # Samples of the images: 5 and 2; of which positive, in stage 1: 4 and 2, in stage 2: 3 and 2.
+    counts = {"class_1": (5, 2), "box_1": (5, 2), "mask_1": (4, 2), "mask_2": (3, 2)}
+    for name, (first, second) in counts.items():
+        wanted = (first * alone[0][name] + second * alone[1][name]) / (first + second)
+        torch.testing.assert_close(both[name], wanted)
+
+
 def test_detections_average_logits_and_masks_over_the_stages() -> None:
     first = Answer([4.0, 0.0, 0.0], [(1.0, 0, 0, 0), (0, 1.0, 0, 0)])
     second = Answer([0.0, 2.0, 0.0], [(2.0, 0, 0, 0), (0, 2.0, 0, 0)])
@@ -168,6 +186,31 @@ def test_detections_of_each_image_are_its_own() -> None:
     )
     assert first.boxes.tolist() == [[0, 0, 10, 10], [20, 20, 30, 30]]
     assert second.boxes.tolist() == [[0, 0, 32, 24]]
+
+
+def test_detections_are_those_of_every_proposal_taken_alone() -> None:
+    torch.manual_seed(0)
+    config = CascadeConfig(channels=8, hidden=16, convs=1)
+    cascade = Cascade(4, 3, (4.0, 8.0), config).eval()
+    for head in cascade.box_heads:
+        assert isinstance(head, BoxHead)
+        nn.init.normal_(head.boxes.weight, std=0.5)
+        nn.init.normal_(head.classes.weight, std=0.5)
+    maps = [torch.randn(2, 4, 64, 64), torch.randn(2, 4, 32, 32)]
+    corners = torch.rand(2, 6, 2, 2) * 250
+    proposals = list(torch.cat([corners.amin(2), corners.amax(2)], dim=2))
+    sizes, keep_all = [(256, 256), (200, 240)], DetectionsConfig(score=0.01, nms_iou=1.0)
+    together = cascade.detect(maps, proposals, sizes, keep_all)
+    for image, found in enumerate(together):
+        own = [level[image : image + 1] for level in maps]
+        alone = [
+            cascade.detect(own, [box[None]], sizes[image : image + 1], keep_all)[0]
+            for box in proposals[image]
+        ]
+        order = torch.cat([one.scores for one in alone]).argsort(descending=True)
+        for name in ("scores", "labels", "boxes", "masks"):
+            wanted = torch.cat([getattr(one, name) for one in alone])[order]
+            torch.testing.assert_close(getattr(found, name), wanted, rtol=1e-4, atol=1e-3)
 
 
 def test_where_no_box_scores_nothing_is_detected() -> None:

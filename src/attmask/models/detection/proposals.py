@@ -32,9 +32,8 @@ class AnchorMatcher(Matcher):  # type: ignore[misc]
     ) -> None:
         """Match the best anchors of each instance to it; the last instance wins an anchor."""
         best = match_quality_matrix.amax(dim=1, keepdim=True)
-        chosen = (match_quality_matrix == best) & (best >= self.lowest_iou)
-        numbers = torch.arange(len(best), device=best.device)
-        last = torch.where(chosen, numbers[:, None], -1).amax(dim=0)
+        instance, anchor = torch.where((match_quality_matrix == best) & (best >= self.lowest_iou))
+        last = torch.full_like(matches, -1).scatter_reduce(0, anchor, instance, "amax")
         matches.copy_(torch.where(last >= 0, last, matches))
 
 
