@@ -1,0 +1,1 @@
+"""Detection with instance masks: Cascade Mask R-CNN on the feature pyramid of a ViT."""
