@@ -1,0 +1,1 @@
+"""Fine-tuning for detection: boxes, classes and masks of the objects in an image."""
