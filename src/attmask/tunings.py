@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from attmask.detection.config import DetectConfig
 from attmask.finetuning.config import FinetuneConfig
 from attmask.heartbeat import Heartbeat
 from attmask.kinds import TUNED
@@ -33,6 +34,10 @@ def tune_together(
         from attmask.segmentation import run as segmentation
 
         return segmentation.train_together(config, data, out, named, heartbeat, extend=extend)
+    if isinstance(config, DetectConfig):
+        from attmask.detection import run as detection
+
+        return detection.train_together(config, data, out, named, heartbeat, extend=extend)
     from attmask.finetuning import run as finetuning
 
     assert isinstance(config, FinetuneConfig)

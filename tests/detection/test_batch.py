@@ -12,8 +12,9 @@ from attmask.data.config import DataConfig
 from attmask.data.feeding import BatchLoader, new_reading
 from attmask.data.quarantine import Quarantine
 from attmask.detection.augment import DetectAugment, DetectAugmentConfig
-from attmask.detection.batch import DetectBatch, DetectBatchMaker, padded
+from attmask.detection.batch import DetectBatch, DetectBatchMaker
 from attmask.errors import UserError
+from attmask.models.detection.padding import padded
 from tests.data.coco_files import an_image, an_object, write_coco
 
 SMALL = DetectAugmentConfig(

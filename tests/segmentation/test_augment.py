@@ -78,7 +78,6 @@ def test_image_and_labels_change_alike() -> None:
 def test_labels_are_never_mixed_and_keep_their_place() -> None:
     labels = np.zeros((6, 6), np.int16)
     labels[:, 3:] = 4
-    pixels = np.repeat(labels[:, :, None], 3, axis=2).astype(np.uint8)
     for side in (2, 4, 10, 14):
         found = resized_labels(labels, (side, side))
         centres = (np.arange(side) + 0.5) * 6 / side

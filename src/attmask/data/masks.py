@@ -119,12 +119,6 @@ class MaskedImages:
         files = tuple(self.files[index] for index in kept.tolist())
         return MaskedImages(self.source.subset(kept), files, self.classes)
 
-    def joined(self, others: "Sequence[MaskedImages]") -> "MaskedImages":
-        """These images and then those of other splits, which have the same classes."""
-        every = (self, *others)
-        files = tuple(file for part in every for file in part.files)
-        return MaskedImages(join([part.source for part in every]), files, self.classes)
-
     def read(self, index: int, size_wh: tuple[int, int]) -> Int16[np.ndarray, "H W"]:
         """The class of each pixel of an image of this size, IGNORED where there is none.
 
@@ -151,6 +145,12 @@ class MaskedImages:
                 "masks.classes"
             )
         return labels
+
+
+def join_masked(parts: Sequence[MaskedImages]) -> MaskedImages:
+    """The images of several splits, which have the same classes, one split after the other."""
+    files = tuple(file for part in parts for file in part.files)
+    return MaskedImages(join([part.source for part in parts]), files, parts[0].classes)
 
 
 def open_masked(

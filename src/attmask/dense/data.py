@@ -1,7 +1,7 @@
 """The annotated images of dense prediction: to train on, to select by, to measure on."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -34,9 +34,6 @@ class AnnotatedImages(Protocol):
     def subset(self: Self, indices: Sequence[int] | np.ndarray) -> Self:
         """Some of the images, in the order given."""
 
-    def joined(self: Self, others: Sequence[Self]) -> Self:
-        """These images and then those of other splits."""
-
 
 AnyImages = TypeVar("AnyImages", bound=AnnotatedImages)
 
@@ -55,9 +52,15 @@ class Divided(Generic[AnyImages]):
 
 
 def divide(
-    splits: Mapping[str, AnyImages], selection: SelectionConfig, data: DataConfig
+    splits: Mapping[str, AnyImages],
+    selection: SelectionConfig,
+    data: DataConfig,
+    join: Callable[[Sequence[AnyImages]], AnyImages] | None = None,
 ) -> Divided[AnyImages]:
-    """Divide the images as the settings say; an error where images are lacking."""
+    """Divide the images as the settings say; an error where images are lacking.
+
+    `join` makes one of several splits to train on, if that is possible.
+    """
     root = splits[TRAIN].source.root
     for name in selection.train:
         if name not in splits:
@@ -65,8 +68,14 @@ def divide(
                 f"there is no split {name} in {root}, only {', '.join(splits)}; set "
                 f"selection.train=[{TRAIN}]"
             )
-    first, *more = (splits[name] for name in selection.train)
-    train = first.joined(more) if more else first
+    train, *more = (splits[name] for name in selection.train)
+    if more and join is None:
+        raise UserError(
+            f"selection.train={list(selection.train)} are several annotation files; join them into "
+            f"one, or set selection.train=[{TRAIN}]"
+        )
+    if more and join is not None:
+        train = join([train, *more])
     others = {name: part for name, part in splits.items() if name not in selection.train}
     if selection.split != "auto" and selection.split not in others:
         raise UserError(

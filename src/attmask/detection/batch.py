@@ -1,7 +1,5 @@
 """Batches of augmented images with their objects."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,10 +15,8 @@ from attmask.data.decode import decode
 from attmask.detection.augment import DetectAugment
 from attmask.errors import UserError
 from attmask.models.detection.instances import Instances
+from attmask.models.detection.padding import padded
 from attmask.randomness import hashed
-
-_COARSEST_STRIDE = 32
-"""Of the feature pyramid, in pixels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,18 +113,3 @@ class DetectBatchMaker(Dataset[DetectBatch | UserError]):
     def _read(self, index: int) -> np.ndarray:
         note_reading(self.reading, index)
         return decode(self.images.source, index, self.data)
-
-
-def padded(images: Sequence[Float[Tensor, "C _ _"]], patch_size: int) -> Float[Tensor, "B C H W"]:
-    """The images in one tensor, with zeros at the right and at the bottom.
-
-    Its sides are multiples of the coarsest stride and of the patch size.
-    """
-    multiple = math.lcm(_COARSEST_STRIDE, patch_size)
-    height, width = (
-        -(-max(image.shape[axis] for image in images) // multiple) * multiple for axis in (1, 2)
-    )
-    together = images[0].new_zeros(len(images), images[0].shape[0], height, width)
-    for place, image in zip(together, images, strict=True):
-        place[:, : image.shape[1], : image.shape[2]] = image
-    return together

@@ -18,14 +18,19 @@ from attmask import checkpoint
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig
 from attmask.data.config import DataConfig
+from attmask.detection.config import DetectConfig
 from attmask.errors import UserError
 from attmask.evaluation.classifier import LinearClassifier
+from attmask.evaluation.detection.detector import TrainedDetector
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel, Prototypes
-from attmask.evaluation.segmentation.segmenter import Showing, TrainedSegmenter
+from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
+from attmask.evaluation.showing import Showing
 from attmask.finetuning.config import FinetuneConfig
 from attmask.kinds import read_config
+from attmask.models.backbone import Backbone
 from attmask.models.blueprint import Blueprint
+from attmask.models.detection.detector import Detector
 from attmask.models.heads import Head
 from attmask.models.interop import import_backbone, input_format
 from attmask.models.positions import Resize
@@ -194,17 +199,32 @@ def _with_head(
     """A network with the head that was trained together with its backbone."""
     if isinstance(config, FinetuneConfig):
         return replace(model, classifier=_classifier(model, config, weights, known))
-    assert isinstance(config, SegmentConfig)
-    network = Segmenter(model.backbone, len(known.classes), config.head)
+    names, network = tuple(known.classes), _with_weights(model.backbone, config, weights, known)
+    if isinstance(network, Segmenter):
+        assert isinstance(config, SegmentConfig)
+        showing = Showing(config.data, config.augment.long_short(model.image_size))
+        values = tuple(known.values)
+        segmenter = TrainedSegmenter(network, names, values, showing, config.inference)
+        return replace(model, segmenter=segmenter)
+    assert isinstance(config, DetectConfig)
+    showing = Showing(config.data, (config.shown.long_side, config.shown.short_side))
+    ids = tuple(known.category_ids)
+    detector = TrainedDetector(network, names, ids, showing, known.has_masks)
+    return replace(model, detector=detector)
+
+
+def _with_weights(
+    backbone: Backbone, config: TunedConfig, weights: Mapping[str, Tensor], known: "_Known"
+) -> Segmenter | Detector:
+    """The network of dense prediction around a backbone."""
+    network: Segmenter | Detector
+    if isinstance(config, SegmentConfig):
+        network = Segmenter(backbone, len(known.classes), config.head)
+    else:
+        assert isinstance(config, DetectConfig)
+        network = Detector(backbone, len(known.classes), config.head)
     network.load_state_dict(dict(weights))
-    segmenter = TrainedSegmenter(
-        network.eval().requires_grad_(False),
-        tuple(known.classes),
-        tuple(known.values),
-        Showing(config.data, config.augment.long_short(model.image_size)),
-        config.inference,
-    )
-    return replace(model, segmenter=segmenter)
+    return network.eval().requires_grad_(False)
 
 
 def _classifier(
@@ -232,6 +252,10 @@ class _Known(BaseModel):
     multi_label: bool = False
     values: list[int] = []
     """Of a segmenter: the value of each class in mask files."""
+    category_ids: list[int] = []
+    """Of a detector: the id of each class in annotation files."""
+    has_masks: bool = True
+    """Of a detector: whether it has learned masks."""
 
 
 def _progress(saved: Checkpoint | None, config: RunConfig) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from attmask.data.config import DataConfig
 from attmask.evaluation.classifier import LinearClassifier
+from attmask.evaluation.detection.detector import TrainedDetector
 from attmask.evaluation.digest import weights_digest
 from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
 from attmask.models.backbone import Backbone
@@ -94,6 +95,8 @@ class FrozenModel:
     """The classifier that was trained together with the backbone, if any; `digest` is without."""
     segmenter: TrainedSegmenter | None = None
     """The segmenter that was trained together with the backbone, if any."""
+    detector: TrainedDetector | None = None
+    """The detector that was trained together with the backbone, if any."""
 
     def describe(self, image_size: int | None = None) -> dict[str, Any]:
         """The network and its input, for a card; `image_size` is None if sizes vary."""

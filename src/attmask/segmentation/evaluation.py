@@ -9,7 +9,8 @@ from attmask.evaluation.features.forward import Autocast
 from attmask.evaluation.metrics.segmentation import Segmentation
 from attmask.evaluation.reporting.progress import counting
 from attmask.evaluation.segmentation.measuring import count_pixels
-from attmask.evaluation.segmentation.segmenter import Showing, TrainedSegmenter
+from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
+from attmask.evaluation.showing import Showing
 from attmask.metric import Metric
 from attmask.models.upernet import Segmenter
 from attmask.segmentation.config import SegmentConfig

@@ -1,6 +1,6 @@
 """The mistakes of the best segmenter of a finished training.
 
-RUN/results/per_class.csv    confusion.csv    worst.png
+RUN/results/per_class.csv    predictions.png
 """
 
 from attmask import distributed
@@ -8,14 +8,11 @@ from attmask.agreement import together
 from attmask.data.masks import MaskedImages
 from attmask.dense.data import Divided
 from attmask.evaluation.loading import load_run
-from attmask.evaluation.reporting.segmentation import write_segmentation
+from attmask.evaluation.reporting.segmentation import SHOWN_IMAGES, write_segmentation
 from attmask.evaluation.segmentation.measuring import examples
 from attmask.segmentation.evaluation import SegmenterEvaluation
 from attmask.segmentation.trainer import SegmentTrainer
 from attmask.tuning.results import RESULTS, Results, known_results, read_back, write_results
-
-SHOWN = 6
-"""The images in the picture of the worst ones."""
 
 
 def conclude(trainer: SegmentTrainer, divided: Divided[MaskedImages]) -> Results:
@@ -36,7 +33,7 @@ def conclude(trainer: SegmentTrainer, divided: Divided[MaskedImages]) -> Results
     found = evaluation.measure(segmenter.network, autocast)
     with together():
         if distributed.is_main():
-            worst = examples(segmenter, divided.final, found.worst_first[:SHOWN], autocast)
+            worst = examples(segmenter, divided.final, found.worst_first[:SHOWN_IMAGES], autocast)
             title = f"{trainer.run.name}, {divided.measured_on}"
             write_segmentation(trainer.run / RESULTS, found, worst, title=title)
             write_results(trainer, divided.selected_on, divided.measured_on, found.metrics)

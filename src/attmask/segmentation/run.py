@@ -5,7 +5,7 @@ from pathlib import Path
 
 from attmask import distributed
 from attmask.agreement import together
-from attmask.data.masks import open_masked
+from attmask.data.masks import join_masked, open_masked
 from attmask.dense.config import in_steps
 from attmask.dense.data import divide
 from attmask.divergence import DivergedError
@@ -33,7 +33,7 @@ def train_together(
     log.info("%s, images of %s, run in %s", named, data, out)
     with together():
         splits = open_masked(data, config.masks, channels=config.data.channels)
-        divided = divide(splits, config.selection, config.data)
+        divided = divide(splits, config.selection, config.data, join_masked)
     config = in_steps(config, len(divided.train))
     size = config.augment.size
     assert size is not None

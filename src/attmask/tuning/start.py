@@ -16,7 +16,7 @@ from attmask.overrides import checked
 
 @dataclass(frozen=True, eq=False)
 class StartingPoint:
-    """A backbone to train, the size of its images, and the folder of the run."""
+    """A backbone to train, the size of its crops, and the folder of the run."""
 
     run: Path
     backbone: Backbone
@@ -29,8 +29,11 @@ def saved_classifier(run: Path) -> Checkpoint | None:
     return checkpoint.load_newest(run / "checkpoints", only=["weights"])
 
 
-def starting_point(named: str, run: Path, *, image_size: int) -> StartingPoint:
-    """The backbone of a checkpoint; where the run goes on, its own, which needs no other file."""
+def starting_point(named: str, run: Path, *, image_size: int | None = None) -> StartingPoint:
+    """The backbone of a checkpoint; where the run goes on, its own, which needs no other file.
+
+    `image_size` is None where the sizes of images vary.
+    """
     if (found := saved_classifier(run)) is not None:
         blueprint = blueprint_of(found.info, run)
         weights = {
@@ -42,8 +45,9 @@ def starting_point(named: str, run: Path, *, image_size: int) -> StartingPoint:
     else:
         model = load_model(named)
         backbone, blueprint = model.backbone, model.blueprint
-    patches_along(image_size, backbone.patch_size)
-    return StartingPoint(run, backbone.train().requires_grad_(True), blueprint, image_size)
+    size = blueprint.image_size if image_size is None else image_size
+    patches_along(size, backbone.patch_size)
+    return StartingPoint(run, backbone.train().requires_grad_(True), blueprint, size)
 
 
 def blueprint_of(info: Mapping[str, Any], run: Path) -> Blueprint:

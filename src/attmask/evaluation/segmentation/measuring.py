@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Int16, Int64, UInt8
+from jaxtyping import Int16, UInt8
 from torch import Tensor
 
 from attmask import distributed
@@ -16,7 +15,9 @@ from attmask.evaluation.features.forward import Autocast, Count, uncounted
 from attmask.evaluation.features.images import read_in_order, say_unreadable
 from attmask.evaluation.features.lockstep import agreed
 from attmask.evaluation.metrics.segmentation import Segmented
-from attmask.evaluation.segmentation.segmenter import Showing, TrainedSegmenter
+from attmask.evaluation.reporting.masks import SegmentedExample
+from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
+from attmask.evaluation.showing import Showing
 
 
 class Shown(NamedTuple):
@@ -82,22 +83,12 @@ def count_pixels(
     return found.of_all_processes()
 
 
-class Example(NamedTuple):
-    """An image with its truth and what was predicted, at its own size."""
-
-    name: str
-    pixels: UInt8[np.ndarray, "H W C"]
-    truth: Int16[np.ndarray, "H W"]
-    predicted: Int64[np.ndarray, "H W"]
-    iou: float
-
-
 def examples(
     segmenter: TrainedSegmenter,
     images: MaskedImages,
     chosen: Sequence[tuple[int, float]],
     autocast: Autocast,
-) -> list[Example]:
+) -> list[SegmentedExample]:
     """Some images, each with its IoU, segmented again to be shown to people."""
     found = []
     for index, iou in chosen:
@@ -105,5 +96,7 @@ def examples(
         height, width = pixels.shape[:2]
         labels = segmenter.labels(segmenter.showing(pixels), (height, width), autocast)
         truth = images.read(index, (width, height))
-        found.append(Example(images.source.name(index), pixels, truth, labels.numpy(), iou))
+        found.append(
+            SegmentedExample(images.source.name(index), pixels, truth, labels.numpy(), iou)
+        )
     return found

@@ -3,31 +3,14 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-import torch
 from jaxtyping import Int64, UInt8
 from torch import Tensor
 
-from attmask.data.config import DataConfig
-from attmask.data.resize import resized_pixels
 from attmask.evaluation.digest import weights_digest
 from attmask.evaluation.features.forward import Autocast, frozen, normalise
-from attmask.evaluation.segmentation.inference import Inference, InferenceConfig, fitting
+from attmask.evaluation.segmentation.inference import Inference, InferenceConfig
+from attmask.evaluation.showing import Showing
 from attmask.models.upernet import Segmenter
-
-
-@dataclass(frozen=True)
-class Showing:
-    """How images are shown to a network: the size in which they just fit, and the scaling."""
-
-    data: DataConfig
-    long_short: tuple[int, int]
-
-    def __call__(self, pixels: UInt8[np.ndarray, "H W C"]) -> UInt8[Tensor, "C h w"]:
-        """An image in the size in which it is shown."""
-        height, width = pixels.shape[:2]
-        small = resized_pixels(pixels, fitting((height, width), self.long_short))
-        return torch.from_numpy(np.ascontiguousarray(small.transpose(2, 0, 1)))
 
 
 @dataclass(frozen=True, eq=False)

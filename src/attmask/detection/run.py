@@ -1,0 +1,78 @@
+"""A training of detection from its start to its results."""
+
+import logging
+from pathlib import Path
+
+from attmask import distributed
+from attmask.agreement import together
+from attmask.data.coco import BoxedImages, open_boxed
+from attmask.dense.config import in_steps
+from attmask.dense.data import Divided, divide
+from attmask.detection.config import DetectConfig
+from attmask.detection.evaluation import SELECTS, DetectorEvaluation
+from attmask.detection.results import conclude
+from attmask.detection.trainer import DetectTrainer
+from attmask.divergence import DivergedError
+from attmask.errors import UserError
+from attmask.heartbeat import Heartbeat
+from attmask.tuning.results import Finetuned
+from attmask.tuning.start import starting_point
+
+log = logging.getLogger(__name__)
+
+
+def train_together(
+    config: DetectConfig,
+    data: Path,
+    out: Path,
+    named: str,
+    heartbeat: Heartbeat,
+    *,
+    extend: bool,
+) -> Finetuned:
+    """Train to the end; a training that is no longer finite goes back to its last checkpoint."""
+    log.info("%s, images of %s, run in %s", named, data, out)
+    with together():
+        divided = divide(open_boxed(data), config.selection, config.data)
+        train = _with_objects(divided)
+    config = in_steps(config, len(train))
+    while True:
+        with together():
+            start = starting_point(config.network.start, out)
+        trainer = DetectTrainer(
+            config, train, start, selects=SELECTS, heartbeat=heartbeat, extend=extend
+        )
+        with together():
+            trainer.folder.keep_origin(data)
+        if distributed.is_main():
+            log.info(
+                "%d classes, evaluated on %s (%d images)",
+                *(len(trainer.class_names), divided.selected_on, len(divided.selecting)),
+            )
+        evaluation = DetectorEvaluation(divided.selecting, config, trainer.workers)
+        try:
+            outcome = trainer.train(evaluation)
+        except DivergedError as fault:
+            trainer.folder.go_back(fault)
+            del trainer  # its memory is needed for the next
+            continue
+        results = conclude(trainer, divided) if outcome.finished else None
+        return Finetuned(outcome, results)
+
+
+def _with_objects(divided: Divided[BoxedImages]) -> BoxedImages:
+    """The images to train on: those with an object that is not a crowd."""
+    train = divided.train.with_objects()
+    if not len(train):
+        raise UserError(
+            f"no image to train on in {divided.train.source.root} has an object; annotate some"
+        )
+    left_out = len(divided.train) - len(train)
+    if left_out and distributed.is_main():
+        log.info("%d training images without an object are left out", left_out)
+    if not divided.selecting.with_objects().rows.size:
+        raise UserError(
+            f"no image to select the best network by ({divided.selected_on}) has an object; "
+            "annotate some, or set selection.holdout"
+        )
+    return train

@@ -1,0 +1,1 @@
+"""Detection of objects in whole images by a trained detector."""
