@@ -118,8 +118,9 @@ def _images(
         known = entry if isinstance(entry, dict) else {}
         what = f"image {known.get('id', f'number {place}')} of {file}"
         for key, kind in (("id", int), ("file_name", str), ("width", int), ("height", int)):
-            if type(known.get(key)) is not kind:
-                raise UserError(f"{what} has no {key}; {REPAIR}")
+            if type(value := known.get(key)) is not kind:
+                wanted = "a name" if kind is str else "a whole number"
+                raise UserError(f"{what} has the {key} {value!r}, wanted {wanted}; {REPAIR}")
         if min(known["width"], known["height"]) < 1:
             size = f"{known['width']} x {known['height']}"
             raise UserError(f"{what} has the size {size}; {REPAIR}")
