@@ -71,7 +71,7 @@ class Objects:
         """Check one annotation and keep what is needed of it."""
         known = annotation if isinstance(annotation, dict) else {}
         number = known.get("id", place)
-        if type(number) is not int:
+        if type(number) is not int or abs(number) >= 1 << 63:
             raise self._wrong(place, f"has the id {number!r}, wanted a whole number")
         image, category = known.get("image_id"), known.get("category_id")
         if type(image) is not int or image not in self._places:
