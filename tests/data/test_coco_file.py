@@ -27,6 +27,8 @@ def test_a_file_of_another_format_is_refused_by_its_name(tmp_path: Path, text: s
     ("images", "said"),
     [
         ([], "has no images"),
+        ([an_image(1), an_image(2, width=0)], "image 2 of .* has the size 0 x 12"),
+        ([an_image(1), an_image(2, height=10**30)], "image 2 of .* has the size 20 x 1000"),
         ([an_image(1), an_image(1)], "two images of the id 1"),
         ([an_image(1), an_image(2, file_name="1.png")], "2 images of the file 1.png"),
         ([{"id": 1, "file_name": "1.png", "width": 3}], "image 1 of .* has the height None"),
@@ -58,6 +60,7 @@ def test_wrong_categories_are_refused(tmp_path: Path, categories: list[Any], sai
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        ({"iscrowd": [1]}, r"has iscrowd \[1\]"),
         ({"image_id": 8}, "has the image id 8, which no image has"),
         ({"image_id": None}, "has the image id None"),
         ({"category_id": 2}, "has the category id 2, which no category has"),

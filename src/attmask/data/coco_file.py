@@ -123,9 +123,7 @@ def _images(
             if type(value := known.get(key)) is not kind:
                 wanted = "a name" if kind is str else "a whole number"
                 raise UserError(f"{what} has the {key} {value!r}, wanted {wanted}; {REPAIR}")
-        if not 1 <= min(known["width"], known["height"]) <= _LONGEST or (
-            max(known["width"], known["height"]) > _LONGEST
-        ):
+        if not all(1 <= known[side] <= _LONGEST for side in ("width", "height")):
             size = f"{known['width']} x {known['height']}"
             raise UserError(f"{what} has the size {size}; {REPAIR}")
         if known["id"] in places:
