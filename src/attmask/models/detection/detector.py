@@ -14,6 +14,7 @@ from attmask.models.detection.config import DetectorConfig
 from attmask.models.detection.features import Features
 from attmask.models.detection.instances import Detections, Instances
 from attmask.models.detection.proposals import ProposalNetwork
+from attmask.models.layers import layers_of_backbone
 
 
 class Detector(nn.Module):
@@ -59,11 +60,8 @@ class Detector(nn.Module):
         """Compute nothing: an engine that hooks calls of the network prepares it at the first."""
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The layers as timm's layer decay wants them: embedding, blocks, and everything else."""
-        return {
-            "stem": r"^backbone\.vit\.(?:cls_token|pos_embed|reg_token|patch_embed|norm_pre)",
-            "blocks": r"^backbone\.vit\.blocks\.(\d+)",
-        }
+        """The layers as timm's layer decay wants them."""
+        return layers_of_backbone()
 
 
 def _by_level(maps: list[Tensor]) -> dict[str, Tensor]:
