@@ -126,7 +126,7 @@ def shard_(network: nn.Module, mesh: "DeviceMesh") -> None:
         register_fsdp_forward_method(block, "cls_attention")
     for module in (backbone, network):
         fully_shard(module, mesh=mesh, reshard_after_forward=True)
-    for method in ("select", "summary", "attention_heads", "all_tokens", "last_outputs"):
+    for method in ("select", "summary", "attention_heads", "all_tokens", "outputs", "last_outputs"):
         register_fsdp_forward_method(backbone, method)
     # The first call must be of the outermost module, but an evaluation calls the backbone.
     register_fsdp_forward_method(network, "prepare")

@@ -227,15 +227,24 @@ class Backbone(nn.Module):
         return self.blocks[index].cls_attention(x, self.prefix)
 
     def outputs(
-        self, images: Float[Tensor, "B C height width"], layers: Sequence[int]
-    ) -> Float[Tensor, "L B T D"]:
-        """All tokens after each of some blocks, counted from 1, before the final norm."""
+        self,
+        images: Float[Tensor, "B C height width"],
+        layers: Sequence[int],
+        keep: Float64[np.ndarray, "L 2 B"] | None = None,
+        *,
+        norm: bool = False,
+    ) -> Float[Tensor, "layers B T D"]:
+        """All tokens after each of some blocks, counted from 1; `keep` is the drop path, and `norm`
+        puts them through the final norm."""
         x, after = self._embed(images, None), {}
         for number, block in enumerate(self.blocks[: max(layers)], start=1):
-            x = block(x)
+            x = self._run(block, x, None if keep is None else keep[number - 1])
             if number in layers:
                 after[number] = x
-        return torch.stack([after[number] for number in layers])
+        tokens: Tensor = torch.stack([after[number] for number in layers])
+        if norm:
+            tokens = self.vit.norm(tokens)
+        return tokens
 
     def last_outputs(
         self, images: Float[Tensor, "B C height width"], blocks: int
