@@ -149,7 +149,7 @@ def open_masked(
     """
     found = find_masks(data, channels=channels)
     classes = (
-        _classes_of_trimaps(config)
+        classes_of_trimaps(config)
         if found.are_trimaps
         else _classes(Path(data), config, found.splits[TRAIN][1])
     )
@@ -159,7 +159,8 @@ def open_masked(
     }
 
 
-def _classes_of_trimaps(config: MasksConfig) -> PixelClasses:
+def classes_of_trimaps(config: MasksConfig) -> PixelClasses:
+    """Object and background; the border has no class."""
     names = config.names or _OF_TRIMAPS
     if len(names) != len(_OF_TRIMAPS) or config.classes not in (None, len(_OF_TRIMAPS)):
         raise UserError(
@@ -180,13 +181,13 @@ def _classes(data: Path, config: MasksConfig, files: Sequence[Path]) -> PixelCla
                 f"{VALUES - 1}, the largest value of a mask; set a lower one"
             )
     else:
-        values = _values_in(files, config)
+        log.info("reading %s of train to find the classes", counted(len(files), "mask"))
+        values = class_values(files, config)
     return PixelClasses(_names(data, config, values), values, config.ignored, config.first)
 
 
-def _values_in(files: Sequence[Path], config: MasksConfig) -> tuple[int, ...]:
+def class_values(files: Sequence[Path], config: MasksConfig) -> tuple[int, ...]:
     """The values of all classes that occur in the masks."""
-    log.info("reading %s of train to find the classes", counted(len(files), "mask"))
     occurs = np.zeros(VALUES, dtype=np.bool_)
     for file in files:
         occurs[read_values(file)] = True

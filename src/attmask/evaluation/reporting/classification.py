@@ -59,9 +59,9 @@ def write_classification(
 def write_files(folder: Path, found: Classification, title: str) -> tuple[Path, ...]:
     """Write the files of a classification; multi-label has no confusion matrix."""
     written = [folder / PER_CLASS]
-    _write(folder / PER_CLASS, per_class_csv(found))
+    write_text(folder / PER_CLASS, per_class_csv(found))
     if found.confusion is not None:
-        _write(folder / CONFUSION, confusion_csv(found))
+        write_text(folder / CONFUSION, confusion_csv(found))
         draw_confusions([Confusion(title, found.classes, found.confusion)], folder / PICTURE)
         written += [folder / CONFUSION, folder / PICTURE]
     return tuple(written)
@@ -80,14 +80,14 @@ def per_class_csv(found: Classification) -> str:
         )
         shares = [_cell(share) for share in (row.recall, row.precision, row.f1)]
         lines.append([row.name, row.images, *shares, *last])
-    return _csv(lines)
+    return as_csv(lines)
 
 
 def confusion_csv(found: Classification) -> str:
     """The confusion matrix in numbers of images."""
     assert found.confusion is not None
     rows = zip(found.classes, found.confusion.tolist(), strict=True)
-    return _csv([[_TRUE, *found.classes], *([name, *images] for name, images in rows)])
+    return as_csv([[_TRUE, *found.classes], *([name, *images] for name, images in rows)])
 
 
 def as_details(found: Classification) -> dict[str, Any]:
@@ -118,13 +118,15 @@ def _cell(share: float | None) -> str:
     return "" if share is None else f"{share:.2f}"
 
 
-def _csv(lines: Sequence[Sequence[object]]) -> str:
+def as_csv(lines: Sequence[Sequence[object]]) -> str:
+    """Lines of cells as CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
 
 
-def _write(file: Path, text: str) -> None:
+def write_text(file: Path, text: str) -> None:
+    """Write a file atomically; an error says what to do."""
     try:
         atomic.write(file, text)
     except OSError as fault:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 Curve = Sequence[tuple[float, float]]
 """Points (x, y) from left to right."""
 
-PAPER, INK, _FAINT = "#fafaf8", "#28282c", "#dededa"
+PAPER, INK, FAINT = "#fafaf8", "#28282c", "#dededa"
 # Colour-blind safe; the first is the rose of the attention maps.
-_COLOURS = ("#d3275b", "#0072b2", "#e69f00", "#009e73", "#331552", "#56b4e9", "#d55e00", "#cc79a7")
+COLOURS = ("#d3275b", "#0072b2", "#e69f00", "#009e73", "#331552", "#56b4e9", "#d55e00", "#cc79a7")
 _INCHES = (7.2, 4.5)
 _DOTS_PER_INCH = 200
 _APART = 0.052  # minimum distance of two labels, as a share of the height
@@ -43,9 +43,9 @@ def draw_curves(
     axes = figure.add_axes((0.085, 0.13, 0.66 if len(curves) > 1 else 0.88, 0.72))
     _frame(axes, curves)
     for number, points in enumerate(curves.values()):
-        colour = _COLOURS[number % len(_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         x, y = zip(*points, strict=True)
-        dash = ("-", (0, (5, 2)), (0, (1.5, 1.5)))[number // len(_COLOURS) % 3]
+        dash = ("-", (0, (5, 2)), (0, (1.5, 1.5)))[number // len(COLOURS) % 3]
         axes.plot(x, y, color=colour, linewidth=2.2, linestyle=dash, zorder=3)
         axes.plot(x, y, "o", color=colour, markersize=6, markeredgecolor=PAPER, zorder=4)
     if len(curves) > 1:
@@ -77,7 +77,7 @@ def _frame(axes: "Axes", curves: Mapping[str, Curve]) -> None:
     axes.set_ylim(0, 1.12 * highest or 1.0)
     axes.set_xticks(ticks if len(ticks) <= 12 else ticks[:: -(-len(ticks) // 12)])
     axes.set_facecolor(PAPER)
-    axes.grid(axis="y", color=_FAINT, linewidth=0.9, zorder=0)
+    axes.grid(axis="y", color=FAINT, linewidth=0.9, zorder=0)
     axes.tick_params(length=0, labelcolor=INK, labelsize=9.5, pad=6)
     for side, line in axes.spines.items():
         line.set_visible(side == "bottom")
@@ -110,7 +110,7 @@ def _name_ends(axes: "Axes", curves: Mapping[str, Curve]) -> None:
             transform=axes.transAxes,
             parse_math=False,
             va="center",
-            color=_COLOURS[number % len(_COLOURS)],
+            color=COLOURS[number % len(COLOURS)],
             fontsize=9.5,
             fontweight="bold",
         )
