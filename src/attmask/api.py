@@ -4,23 +4,20 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 
 from attmask import distributed
-from attmask.agreement import require_same, together
+from attmask.agreement import together
 from attmask.audit.audit import Audit
 from attmask.audit.inspect import MAX_IMAGES, inspect_images
 from attmask.config import PretrainConfig
-from attmask.data.images import Images
 from attmask.data.sources import images_path, open_images
 from attmask.data.stores.axes import FEW_CHANNELS
 from attmask.data.together import open_together
-from attmask.divergence import DivergedError
 from attmask.embedding.embedder import EmbeddedBatch, Tokens, make_embedder, readout_of
 from attmask.embedding.file import EmbeddingFile, check_out, parts_folder
 from attmask.embedding.formats import find_format
@@ -37,7 +34,6 @@ from attmask.evaluation.features.store import default_cache
 from attmask.evaluation.features.transform import Transform
 from attmask.evaluation.loading import channels_of, load_model, names_of
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.online import OnlineEvaluation
 from attmask.evaluation.predictions import Choice, Predictions, pictures_of
 from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.requirements import check_crop, classifier_of
@@ -48,28 +44,23 @@ from attmask.heartbeat import Heartbeat
 from attmask.kinds import KINDS
 from attmask.loop import Outcome
 from attmask.models.backbone import Backbone
-from attmask.monitor import check_trackers
 from attmask.planning.devices import find_device
 from attmask.planning.planner import UTILISATION, plan_run
 from attmask.planning.record import RunPlan
-from attmask.presence import hold
+from attmask.pretraining import pretrain_together
 from attmask.recipe import load_recipe
 from attmask.run import (
     check_settings,
     default_folder,
     origin_of,
-    refuse_other_folder,
     saved_config,
 )
-from attmask.run_config import RunConfig, override, shared_settings
+from attmask.run_config import override
 from attmask.run_status import Status, read_status
-from attmask.train import Trainer
+from attmask.trainings import alone_in, tune_together, tuning_recipe
 from attmask.tuning.complete import complete
 from attmask.tuning.config import TunedConfig
 from attmask.tuning.results import Finetuned
-from attmask.tunings import tune_together, tuning_recipe
-
-Ended = TypeVar("Ended")
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +103,7 @@ def resume(
     path = origin_of(folder) if data is None else images_path(data)
     if isinstance(asked, TunedConfig):
         tuning = partial(tune_together, asked, path, folder, "resuming", extend=extend)
-        return _alone_in(asked, folder, tuning).outcome
+        return alone_in(asked, folder, tuning).outcome
     assert isinstance(asked, PretrainConfig)
     return _train(asked, path, folder, "resuming", extend)
 
@@ -143,7 +134,7 @@ def finetune(
             config = complete(base, checkpoint, folder, changes)
         return tune_together(config, path, folder, named, heartbeat, extend=extend)
 
-    return _alone_in(override(base, changes), folder, train)
+    return alone_in(override(base, changes), folder, train)
 
 
 def default_finetune_out(
@@ -178,83 +169,8 @@ def default_out(
 
 def _train(config: PretrainConfig, data: Path, out: Path, named: str, extend: bool) -> Outcome:
     """Pre-train with all processes that were launched together."""
-    return _alone_in(
-        config,
-        out,
-        lambda heartbeat: _train_together(config, data, out, named, heartbeat, extend=extend),
-    )
-
-
-def _alone_in(config: RunConfig, out: Path, train: Callable[[Heartbeat], Ended]) -> Ended:
-    """Train with all processes that were launched together, and nobody else, in a folder."""
-    device = choose_device(config.train.device)
-    start, late = config.train.start_timeout_minutes, config.train.timeout_minutes
-    with distributed.processes(
-        device, start_timeout=timedelta(minutes=start), timeout=timedelta(minutes=late)
-    ):
-        require_same(
-            "settings",
-            shared_settings(config),
-            _different_settings,
-            "start all with the same command",
-        )
-        with together():
-            refuse_other_folder(out)
-            check_trackers(config.monitor)
-        with hold(out) as heartbeat:
-            return train(heartbeat)
-
-
-def _different_settings(other: Mapping[str, object], main: Mapping[str, object]) -> str:
-    different = (key for key in main if other.get(key) != main[key])
-    return "; ".join(f"{key}: {other.get(key)}, there {main[key]}" for key in different)
-
-
-def _train_together(
-    config: PretrainConfig,
-    data: Path,
-    out: Path,
-    named: str,
-    heartbeat: Heartbeat,
-    *,
-    extend: bool,
-) -> Outcome:
-    """Train to the end; a training that is no longer finite goes back to its last checkpoint."""
-    images = open_together(data, index=out, channels=config.data.channels)
-    log.info("%s, images of %s, run in %s", named, data, out)
-    for line in images.left_out():
-        log.info("%s", line)
-    evaluate: OnlineEvaluation | None = None
-    while True:
-        trainer = Trainer(config, images.train, out, heartbeat=heartbeat, extend=extend)
-        with together():
-            trainer.folder.keep_origin(data)
-            if distributed.is_main():
-                images.keep_index(out)
-        evaluate = evaluate or _evaluation(trainer, images)
-        try:
-            return trainer.train(evaluate)
-        except DivergedError as fault:
-            trainer.folder.go_back(fault)
-        del trainer  # its memory is needed for the next
-
-
-def _evaluation(trainer: Trainer, images: Images) -> OnlineEvaluation | None:
-    """The evaluation on the way, if any is due."""
-    config = trainer.config
-    if not trainer.finished:
-        trainer.check_room()  # before images are read for the evaluation
-    if config.monitor.knn_every_epochs > 0 and (
-        not trainer.finished or trainer.evaluation_missing()
-    ):
-        return OnlineEvaluation(
-            images,
-            config.data,
-            config.monitor,
-            image_size=config.views.global_size,
-            workers=trainer.workers,
-        )
-    return None
+    training = partial(pretrain_together, config, data, out, named, extend=extend)
+    return alone_in(config, out, training)
 
 
 def inspect(

@@ -1,0 +1,64 @@
+"""A pre-training from its start to its end, with the evaluation on the way."""
+
+import logging
+from pathlib import Path
+
+from attmask import distributed
+from attmask.agreement import together
+from attmask.config import PretrainConfig
+from attmask.data.images import Images
+from attmask.data.together import open_together
+from attmask.divergence import DivergedError
+from attmask.evaluation.online import OnlineEvaluation
+from attmask.heartbeat import Heartbeat
+from attmask.loop import Outcome
+from attmask.train import Trainer
+
+log = logging.getLogger(__name__)
+
+
+def pretrain_together(
+    config: PretrainConfig,
+    data: Path,
+    out: Path,
+    named: str,
+    heartbeat: Heartbeat,
+    *,
+    extend: bool,
+) -> Outcome:
+    """Train to the end; a training that is no longer finite goes back to its last checkpoint."""
+    images = open_together(data, index=out, channels=config.data.channels)
+    log.info("%s, images of %s, run in %s", named, data, out)
+    for line in images.left_out():
+        log.info("%s", line)
+    evaluate: OnlineEvaluation | None = None
+    while True:
+        trainer = Trainer(config, images.train, out, heartbeat=heartbeat, extend=extend)
+        with together():
+            trainer.folder.keep_origin(data)
+            if distributed.is_main():
+                images.keep_index(out)
+        evaluate = evaluate or _evaluation(trainer, images)
+        try:
+            return trainer.train(evaluate)
+        except DivergedError as fault:
+            trainer.folder.go_back(fault)
+        del trainer  # its memory is needed for the next
+
+
+def _evaluation(trainer: Trainer, images: Images) -> OnlineEvaluation | None:
+    """The evaluation on the way, if any is due."""
+    config = trainer.config
+    if not trainer.finished:
+        trainer.check_room()  # before images are read for the evaluation
+    if config.monitor.knn_every_epochs > 0 and (
+        not trainer.finished or trainer.evaluation_missing()
+    ):
+        return OnlineEvaluation(
+            images,
+            config.data,
+            config.monitor,
+            image_size=config.views.global_size,
+            workers=trainer.workers,
+        )
+    return None
