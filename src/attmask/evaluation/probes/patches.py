@@ -32,7 +32,7 @@ class PatchProbe(Config):
 
     steps: int = setting(500, "number of training steps", ge=1)
     batch_size: int = setting(16, "images per step over all processes", ge=1)
-    rate: float = setting(1e-3, "peak learning rate of AdamW; a half cosine to zero", gt=0)
+    rate: float = setting(3e-3, "peak learning rate of AdamW; a half cosine to zero", gt=0)
     weight_decay: float = setting(1e-3, "weight decay of AdamW", ge=0)
 
 
