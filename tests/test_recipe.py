@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -10,9 +11,10 @@ import yaml
 from attmask.config import PretrainConfig
 from attmask.errors import UserError
 from attmask.finetuning.config import FinetuneConfig
+from attmask.kinds import KINDS, TUNED
 from attmask.overrides import describe
-from attmask.recipe import Recipe, read_recipe, recipe_for, recipes
-from attmask.run_config import from_yaml, override, to_yaml
+from attmask.recipe import Recipe, read_recipe, recipe_among, recipe_for, recipes
+from attmask.run_config import differences, from_yaml, override, to_yaml
 from attmask.settings import Config
 
 SMALL = ["cpu", "demo", "small", "tiny"]
@@ -253,3 +255,41 @@ def test_a_recipe_of_another_command_is_named_as_such() -> None:
         read_recipe("own")
     with pytest.raises(UserError, match="tiny is a recipe of attmask pretrain"):
         recipe_for(FinetuneConfig, "tiny")
+
+
+def test_every_kind_of_fine_tuning_has_recipes_that_state_their_kind() -> None:
+    kinds = {name: recipe_among(KINDS, name).config.KIND for k in KINDS for name in recipes(k)}
+    assert kinds["own"] == "finetune"
+    assert kinds["segment-ade20k-ibot"] == "segment"
+    assert kinds["detect-coco"] == "detect"
+    assert kinds["tiny"] == "pretrain"
+
+
+def test_the_kind_of_a_file_is_stated_or_that_of_what_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("extends: segment-own\nseed: 3\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
+    (tmp_path / "c.yaml").write_text("kind: detect\n")
+    (tmp_path / "d.yaml").write_text("seed: 3\n")
+    found = [recipe_among(TUNED, tmp_path / f"{name}.yaml").config for name in "abcd"]
+    assert [config.KIND for config in found] == ["segment", "segment", "detect", "finetune"]
+    assert [config.seed for config in found] == [3, 3, 0, 3]
+
+
+def test_files_that_extend_each_other_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
+    with pytest.raises(UserError, match="extends itself"):
+        recipe_among(TUNED, tmp_path / "a.yaml")
+
+
+def test_an_unknown_name_is_answered_with_recipes_of_all_kinds() -> None:
+    with pytest.raises(UserError, match="segment-own"):
+        recipe_among(TUNED, "segment-owm")
+    with pytest.raises(UserError, match="tiny is a recipe of attmask pretrain"):
+        recipe_among(TUNED, "tiny")
+
+
+def test_the_two_recipes_for_ade20k_differ_where_the_sources_disagree() -> None:
+    paper, ibot = (recipe_among(TUNED, f"segment-ade20k{end}").config for end in ("", "-ibot"))
+    changed = {line.split(":")[0] for line in differences(paper, ibot)}
+    assert changed == {"schedule.lr", "optim.layer_decay", "head.norm_levels"}

@@ -91,6 +91,13 @@ class PretrainMonitorConfig(MonitorConfig):
         operational=True,
         ge=1,
     )
+    segment_max_images: int = setting(
+        300,
+        "largest number of images with masks for the online segmentation by k-NN, two thirds of "
+        "them in the bank (0 = none)",
+        operational=True,
+        ge=0,
+    )
 
 
 def check_trackers(config: MonitorConfig) -> None:

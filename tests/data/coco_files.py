@@ -39,7 +39,7 @@ def write_coco(
     for image in images:
         path = folder / image.get("file_name", "lost.png")
         path.parent.mkdir(parents=True, exist_ok=True)
-        shape = (image.get("height", 1), image.get("width", 1), 3)
+        shape = (*(min(max(image.get(side, 1), 1), 99) for side in ("height", "width")), 3)
         values = np.random.default_rng(len(path.name)).integers(0, 256, shape, dtype=np.uint8)
         Image.fromarray(values).save(path)
     return file

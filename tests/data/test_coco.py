@@ -17,6 +17,10 @@ from attmask.errors import UserError
 from tests.data.coco_files import SIZE_WH, an_image, an_object, write_coco
 from tests.real_data import FOLDER, needs
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)  # pycocotools
+
 
 def boxed(tmp_path: Path, *annotations: dict[str, Any], **other: Any) -> BoxedImages:
     return open_boxed(write_coco(tmp_path / "coco.json", annotations, **other))["train"]

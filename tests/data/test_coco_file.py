@@ -27,10 +27,15 @@ def test_a_file_of_another_format_is_refused_by_its_name(tmp_path: Path, text: s
     ("images", "said"),
     [
         ([], "has no images"),
+        ([an_image(1), an_image(2, width=0)], "image 2 of .* has the size 0 x 12"),
+        ([an_image(1), an_image(2, height=10**30)], "image 2 of .* has the size 20 x 1000"),
         ([an_image(1), an_image(1)], "two images of the id 1"),
         ([an_image(1), an_image(2, file_name="1.png")], "2 images of the file 1.png"),
-        ([{"id": 1, "file_name": "1.png", "width": 3}], "image 1 of .* has no height"),
-        ([{"id": "a", "file_name": "1.png", "width": 3, "height": 3}], "image a of .* has no id"),
+        ([{"id": 1, "file_name": "1.png", "width": 3}], "image 1 of .* has the height None"),
+        (
+            [{"id": "a", "file_name": "1.png", "width": 3, "height": 3}],
+            "image a of .* has the id 'a', wanted a whole",
+        ),
     ],
 )
 def test_wrong_images_are_refused(tmp_path: Path, images: list[Any], said: str) -> None:
@@ -55,6 +60,7 @@ def test_wrong_categories_are_refused(tmp_path: Path, categories: list[Any], sai
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
+        ({"iscrowd": [1]}, r"has iscrowd \[1\]"),
         ({"image_id": 8}, "has the image id 8, which no image has"),
         ({"image_id": None}, "has the image id None"),
         ({"category_id": 2}, "has the category id 2, which no category has"),
@@ -65,6 +71,8 @@ def test_wrong_categories_are_refused(tmp_path: Path, categories: list[Any], sai
         ({"iscrowd": 2}, "has iscrowd 2"),
         ({"segmentation": [1, 2, 3, 4, 5, 6]}, "has a polygon that is not a list of x and y"),
         ({"segmentation": [[1, 2, 3, 4, 5, 6, 7]]}, "has a polygon that is not a list of x and y"),
+        ({"segmentation": [[1, 2, 3, 4, 5, "6"]]}, "has a polygon that is not a list of x and y"),
+        ({"segmentation": [[1, 2, 3, float("nan"), 5, 6]]}, "has a polygon that is not a list of"),
         ({"segmentation": "poly"}, "neither polygons nor run lengths"),
         ({"segmentation": {"size": [20, 12], "counts": "1"}}, r"its image has \[12, 20\]"),
         ({"segmentation": {"size": [12, 20], "counts": [1, 2]}}, "counts of 3 pixels, .* has 240"),

@@ -9,6 +9,9 @@ import pytest
 from attmask.data.coco_masks import Segmentation, areas, decode, encode, mask_library, rle_of
 from attmask.errors import UserError
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)  # pycocotools
 SIZE_WH = (13, 9)
 BOX = (2.0, 1.0, 7.0, 5.0)
 

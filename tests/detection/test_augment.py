@@ -56,6 +56,9 @@ def test_boxes_and_masks_stay_where_their_objects_are(number: int) -> None:
     image, truth = augmented(number)
     assert truth.size_hw == tuple(image.shape[1:]) == tuple(truth.masks.shape[1:])
     assert len(truth.boxes) == len(truth.labels) == len(truth.masks)
+    limits = torch.tensor([*truth.size_hw[::-1]] * 2).float()
+    assert ((truth.boxes >= 0) & (truth.boxes <= limits)).all()
+    assert (truth.boxes[:, 2:] > truth.boxes[:, :2]).all()
     seen = torch.zeros(truth.size_hw)
     for box, label, mask in zip(truth.boxes, truth.labels.tolist(), truth.masks, strict=True):
         seen += mask

@@ -81,7 +81,8 @@ def test_its_progress_counts_every_image_once(
         measure(backbone, nullcontext)
     counts = [line.split()[1::2] for line in caplog.messages if line.startswith("evaluating: ")]
     assert len(counts) >= 4
-    assert counts[-1] == ["128", "128"], "20 queries, 48 in the bank, 20 objects, 20 in two views"
+    told = "20 queries, 48 in the bank, 20 objects, 68 segmented, 20 in two views"
+    assert counts[-1] == ["196", "196"], told
 
 
 def measured(evaluation: OnlineEvaluation, backbone: Backbone) -> dict[str, float]:
@@ -109,7 +110,7 @@ def test_it_measures_what_the_evaluations_measure(scenes: Path, backbone: Backbo
     for metric in object_metrics(report):
         tolerance = 1e-4 if metric.unit == "%" else 1e-6
         assert numbers[metric.key] == pytest.approx(metric.value, abs=tolerance)
-    assert names(numbers) == {"knn", "objects", "label_free"}
+    assert names(numbers) == {"knn", "objects", "segment_knn", "label_free"}
     assert list(numbers)[:2] == ["knn.top1", "knn.top5"], "these are shown to a person"
 
 
@@ -222,7 +223,7 @@ def test_without_labels_there_is_no_knn_and_without_masks_no_object(
 ) -> None:
     train = open_images(scenes).train
     unlabelled = Images(everything(train.root, train.store))
-    assert names(measured(online(unlabelled), backbone)) == {"objects", "label_free"}
+    assert names(measured(online(unlabelled), backbone)) == {"objects", "segment_knn", "label_free"}
     assert online(unlabelled).baselines() == {}
     shutil.copytree(scenes / "train", tmp_path / "elsewhere")
     apart = open_images(tmp_path / "elsewhere")
@@ -236,9 +237,17 @@ def test_one_class_or_one_image_a_class_is_nothing_to_ask_about(
 ) -> None:
     train = open_images(scenes).train
     single = first_per_class(train, 1)
-    assert names(measured(online(Images(single)), backbone)) == {"objects", "label_free"}
+    assert names(measured(online(Images(single)), backbone)) == {
+        "objects",
+        "segment_knn",
+        "label_free",
+    }
     alone = replace(train, labels=np.zeros(len(train), dtype=np.int64), classes=("all",))
-    assert names(measured(online(Images(alone)), backbone)) == {"objects", "label_free"}
+    assert names(measured(online(Images(alone)), backbone)) == {
+        "objects",
+        "segment_knn",
+        "label_free",
+    }
 
 
 def test_limits_and_the_first_of_each_class_are_kept_to(scenes: Path, backbone: Backbone) -> None:

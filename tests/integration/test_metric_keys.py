@@ -13,6 +13,7 @@ from attmask.evaluation.catalog import TASKS, find_tasks
 from attmask.evaluation.datasets.backgrounds import VARIANTS
 from attmask.evaluation.datasets.galleries import Folder
 from attmask.evaluation.datasets.labelled import Labelled
+from attmask.evaluation.datasets.masked import Masked
 from attmask.evaluation.datasets.objects import WithObjects
 from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.datasets.sequences import Sequences
@@ -24,6 +25,8 @@ from attmask.evaluation.protocols.label_free import Quality
 from attmask.evaluation.protocols.objects import ObjectAttention
 from attmask.evaluation.protocols.recall import Recall
 from attmask.evaluation.protocols.retrieval import Retrieval
+from attmask.evaluation.protocols.segment_knn import SegmentKnn
+from attmask.evaluation.protocols.segment_linear import SegmentLinear
 from attmask.evaluation.protocols.video import VideoSegmentation
 from attmask.evaluation.reporting.old_card import metrics_of_numbers
 from attmask.evaluation.task import Measures
@@ -35,6 +38,7 @@ from tests.evaluation.videos import write_davis
 from tests.runs import SHORT
 
 STRATEGIES = ("high", "hint", "low", "random", "block")
+SEGMENTATION = ("miou", "aacc", "macc")
 
 # Every key with the name that its number had in cards of version 1.
 KNN = {
@@ -132,6 +136,8 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         **{f"objects.patches_{name}": f"patches hidden by {name}" for name in STRATEGIES},
         "objects.images": "",
     },
+    "segment-linear": {f"segment_linear.{measure}": "" for measure in SEGMENTATION},
+    "segment-knn": {f"segment_knn.{measure}": "" for measure in SEGMENTATION},
     "video": {
         "video.j_and_f": "",
         **{f"video.{of}_{name}": "" for of in "jf" for name in ("mean", "recall", "decay")},
@@ -171,6 +177,8 @@ def opened(folder: Path) -> Callable[[object], Any]:
             folder / "in9", dict.fromkeys(VARIANTS.values(), 1), train=2
         ),
         ObjectAttention: lambda: WithObjects().open(root),
+        SegmentLinear: lambda: Masked(ignored=()).open(root),
+        SegmentKnn: lambda: Masked(ignored=()).open(root),
         Quality: lambda: Pictures().open(root),
         Classify: lambda: Pictures(max_images=None).open(root),
         VideoSegmentation: lambda: Sequences().open(write_davis(folder / "davis", ["ball"])),
@@ -202,6 +210,7 @@ def measured(
         "linear-places205": ["epochs=1"],
         "backgrounds": ["epochs=1"],
         "occlusion": ["epochs=1", f"reference={reference}"],
+        "segment-linear": ["steps=3"],
         "video": ["short_side=48"],
     }
     (task,) = find_tasks([name], quick.get(name, []))
@@ -241,12 +250,14 @@ def test_the_log_has_the_keys_and_the_numbers_of_the_cards(scenes: Path, tmp_pat
     save_file(weights, tmp_path / "teacher.safetensors", metadata=heads)
     cards = evaluate(
         tmp_path / "teacher.safetensors",
-        ["knn", "objects", "quality"],
+        ["knn", "objects", "segment-knn", "quality"],
         data=scenes,
-        overrides=["knn.ks=[20]"],
+        overrides=["knn.ks=[20]", "ignored=[]"],
         cache=tmp_path / "cache",
         workers=0,
     )
     shown = {key: value for card in cards for key, value in card.values.items()}
+    for measure in ("aacc", "macc"):
+        del shown[f"segment_knn.{measure}"]  # only the first measure is logged
     assert set(logged) - {"step", "epoch"} == set(shown)
     assert [logged[key] for key in shown] == pytest.approx(list(shown.values()), rel=1e-4)

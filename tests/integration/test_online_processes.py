@@ -72,7 +72,7 @@ def shard(backbone: Backbone) -> None:
         fully_shard(block, mesh=mesh)
         register_fsdp_forward_method(block, "cls_attention")
     fully_shard(backbone, mesh=mesh, reshard_after_forward=True)
-    for name in ("summary", "attention_heads"):
+    for name in ("summary", "attention_heads", "outputs"):
         register_fsdp_forward_method(backbone, name)
 
 

@@ -65,4 +65,4 @@ def run(parsed: argparse.Namespace) -> int:
     if done.results is not None:
         for line in done.results.lines():
             say(line)
-    return tell(done.outcome, "the classifier and all results")
+    return tell(done.outcome, "the network and all results")

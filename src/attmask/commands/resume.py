@@ -47,7 +47,7 @@ def run(parsed: argparse.Namespace) -> int:
     if outcome.was_finished:
         say(f"{outcome.run} is already finished, {outcome.steps} steps")
         return 0
-    return tell(outcome, "the classifier and all results") if results else tell(outcome)
+    return tell(outcome, "the network and all results") if results else tell(outcome)
 
 
 def _results(run: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """One annotation file in COCO's format: images, categories and objects, checked and compact.
 
-The 860,000 objects of COCO's training images are some arrays of 250 MB here; as the dictionaries
-of the JSON file they would take ten times as much, in every worker.
+The 860,000 objects of COCO's training images are arrays of some 270 MB here. The dictionaries of
+the JSON file would take gigabytes, in every worker.
 """
 
 import json
@@ -21,6 +21,8 @@ from attmask.reading import read_regular
 from attmask.wording import agree, counted
 
 log = logging.getLogger(__name__)
+
+_LONGEST = 1 << 24  # pixels of a side
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,9 +120,10 @@ def _images(
         known = entry if isinstance(entry, dict) else {}
         what = f"image {known.get('id', f'number {place}')} of {file}"
         for key, kind in (("id", int), ("file_name", str), ("width", int), ("height", int)):
-            if type(known.get(key)) is not kind:
-                raise UserError(f"{what} has no {key}; {REPAIR}")
-        if min(known["width"], known["height"]) < 1:
+            if type(value := known.get(key)) is not kind:
+                wanted = "a name" if kind is str else "a whole number"
+                raise UserError(f"{what} has the {key} {value!r}, wanted {wanted}; {REPAIR}")
+        if not all(1 <= known[side] <= _LONGEST for side in ("width", "height")):
             size = f"{known['width']} x {known['height']}"
             raise UserError(f"{what} has the size {size}; {REPAIR}")
         if known["id"] in places:

@@ -16,6 +16,8 @@ from attmask.errors import UserError
 REPAIR = "correct it, or export the file again"
 _CORNERS = 3
 _HUNDREDTHS = 100.0
+_LARGEST = 1e12  # no picture has as many pixels; this refuses infinity and NaN as well
+_NO_POLYGON = "has a polygon that is not a list of x and y in turn"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +71,7 @@ class Objects:
         """Check one annotation and keep what is needed of it."""
         known = annotation if isinstance(annotation, dict) else {}
         number = known.get("id", place)
-        if type(number) is not int:
+        if type(number) is not int or abs(number) >= 1 << 63:
             raise self._wrong(place, f"has the id {number!r}, wanted a whole number")
         image, category = known.get("image_id"), known.get("category_id")
         if type(image) is not int or image not in self._places:
@@ -106,11 +108,15 @@ class Objects:
         )
 
     def _outline(self, polygon: Any, number: int) -> None:
-        if not isinstance(polygon, list) or len(polygon) % 2 or not _numbers(polygon, len(polygon)):
-            raise self._wrong(number, "has a polygon that is not a list of x and y in turn")
-        if len(polygon) >= 2 * _CORNERS:  # two points have no area
+        if not isinstance(polygon, list) or len(polygon) % 2:
+            raise self._wrong(number, _NO_POLYGON)
+        if len(polygon) < 2 * _CORNERS:
+            return  # two points have no area
+        try:
             self._coordinates.extend(polygon)
-            self._polygons.append(len(self._coordinates))
+        except (TypeError, OverflowError) as fault:
+            raise self._wrong(number, _NO_POLYGON) from fault
+        self._polygons.append(len(self._coordinates))
 
     def _run_lengths(
         self, given: Mapping[str, Any], size_wh: Sequence[int], number: int
@@ -139,6 +145,10 @@ class Objects:
     def segmentations(self) -> Segmentations:
         """All of them."""
         exact = np.array(self._coordinates, dtype=np.float64)
+        if len(wrong := np.flatnonzero(~(np.abs(exact) < _LARGEST))):
+            polygon = np.searchsorted(self._polygons, wrong[0], side="right") - 1
+            row = int(np.searchsorted(self._objects, polygon, side="right")) - 1
+            raise self._wrong(self.ids[row], _NO_POLYGON)
         hundredths = np.rint(exact * _HUNDREDTHS)
         fits = np.abs(hundredths).max(initial=0) < np.iinfo(np.int32).max
         small = fits and np.array_equal(hundredths / _HUNDREDTHS, exact)
@@ -148,9 +158,6 @@ class Objects:
             np.array(self._objects, dtype=np.int64),
             self._runs,
         )
-
-
-_LARGEST = 1e12  # no picture has as many pixels; this refuses infinity and NaN as well
 
 
 def _numbers(given: Any, count: int) -> bool:

@@ -55,10 +55,15 @@ def find_masks(data: Path, *, channels: int | None = None) -> ImagesWithMasks:
     within = data / _IMAGES if _IMAGES in listed.folders and not has_train else data
     beside = {*_FOLDERS, *(name + _BESIDE_EACH_SPLIT for name in listed.splits)}
     sources = open_images(within, channels=channels, beside=beside).splits
+    return match_masks(data, sources)
+
+
+def match_masks(data: Path, sources: Mapping[str, Source]) -> ImagesWithMasks:
+    """The masks that lie in a folder beside these splits of it; an error if an image has none."""
     if any(not isinstance(source.store, Files) for source in sources.values()):
         raise UserError(f"{data} does not hold images as single files; wanted {LAYOUTS}")
     found = {}
-    if within != data or sources[TRAIN].root != data:
+    if sources[TRAIN].root != data:
         found = {kind: splits for kind in _kinds() if (splits := _masks(data, kind, sources))}
     if not found:
         raise UserError(f"no masks in {data}; wanted {LAYOUTS}")
@@ -71,6 +76,16 @@ def find_masks(data: Path, *, channels: int | None = None) -> ImagesWithMasks:
         for split, source in sources.items()
     }
     return ImagesWithMasks(matched, are_trimaps=kind.startswith(TRIMAPS))
+
+
+def folder_with_masks(sources: Mapping[str, Source]) -> Path | None:
+    """The folder beside whose splits masks lie, in one of the layouts; None if there are none."""
+    folder = sources["train"].root.absolute().parent
+    data = folder.parent if folder.name == _IMAGES else folder
+    has_masks = any(
+        (data / _folder(kind, source)).is_dir() for kind in _kinds() for source in sources.values()
+    )
+    return data if has_masks else None
 
 
 def _kinds() -> Iterator[str]:

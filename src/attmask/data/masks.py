@@ -163,7 +163,7 @@ def open_masked(
     """
     found = find_masks(data, channels=channels)
     if found.are_trimaps:
-        classes = _classes_of_trimaps(config)
+        classes = classes_of_trimaps(config)
     else:
         classes = _classes(Path(data), config, found.splits[TRAIN][1])
     opened = {
@@ -177,7 +177,8 @@ def open_masked(
     return opened
 
 
-def _classes_of_trimaps(config: MasksConfig) -> PixelClasses:
+def classes_of_trimaps(config: MasksConfig) -> PixelClasses:
+    """Object and background; the border has no class."""
     names = config.names or _OF_TRIMAPS
     if len(names) != len(_OF_TRIMAPS) or config.classes not in (None, len(_OF_TRIMAPS)):
         raise UserError(
@@ -198,7 +199,8 @@ def _classes(data: Path, config: MasksConfig, files: Sequence[Path]) -> PixelCla
                 f"{VALUES - 1}, the largest value of a mask; set a lower one"
             )
     else:
-        values = _values_in(files, config)
+        log.info("reading %s of train to find the classes", counted(len(files), "mask"))
+        values = class_values(files, config)
     return PixelClasses(
         names_of(values, data, given=config.names, first=config.first),
         values,
@@ -207,9 +209,8 @@ def _classes(data: Path, config: MasksConfig, files: Sequence[Path]) -> PixelCla
     )
 
 
-def _values_in(files: Sequence[Path], config: MasksConfig) -> tuple[int, ...]:
+def class_values(files: Sequence[Path], config: MasksConfig) -> tuple[int, ...]:
     """The values of all classes that occur in the masks."""
-    log.info("reading %s of train to find the classes", counted(len(files), "mask"))
     occurs = np.zeros(VALUES, dtype=np.bool_)
     for file in files:
         occurs[read_values(file)] = True

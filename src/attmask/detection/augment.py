@@ -126,7 +126,8 @@ class _Seen:
         for old, new in zip(self.masks, masks, strict=True):
             nearest = cv2.INTER_NEAREST_EXACT
             cv2.resize(np.ascontiguousarray(old), (width, height), dst=new, interpolation=nearest)
-        boxes = self.boxes * stretch
+        limits = np.array([width, height] * 2, dtype=np.float32)  # that rounding may exceed
+        boxes = np.clip(self.boxes * stretch, 0, limits)
         return _Seen(resize(self.pixels, size_hw), boxes, self.labels, masks)
 
     def cropped(self, rows: slice, columns: slice) -> "_Seen":

@@ -11,6 +11,7 @@ from attmask.evaluation.datasets.backgrounds import Backgrounds
 from attmask.evaluation.datasets.galleries import CUB, SOP, Cars, Folder, InShop
 from attmask.evaluation.datasets.labelled import Labelled
 from attmask.evaluation.datasets.landmarks import Landmarks
+from attmask.evaluation.datasets.masked import Masked
 from attmask.evaluation.datasets.objects import WithObjects
 from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.datasets.places import Places205
@@ -27,6 +28,8 @@ from attmask.evaluation.protocols.objects import ObjectAttention
 from attmask.evaluation.protocols.occlusion import Occlusion
 from attmask.evaluation.protocols.recall import Recall
 from attmask.evaluation.protocols.retrieval import MULTI_SCALE, Retrieval
+from attmask.evaluation.protocols.segment_knn import SegmentKnn
+from attmask.evaluation.protocols.segment_linear import SegmentLinear
 from attmask.evaluation.protocols.video import VideoSegmentation
 from attmask.evaluation.task import Task
 from attmask.overrides import SettingLine, assigned, describe, unknown, with_values
@@ -87,6 +90,20 @@ TASKS: tuple[Task[Any], ...] = (
     ),
     Task("occlusion", Occlusion(), Labelled(), 2, "accuracy with the most attended patches black"),
     Task("objects", ObjectAttention(), WithObjects(), 1, "attention and masks on known objects"),
+    Task(
+        "segment-linear",
+        SegmentLinear(),
+        Masked(),
+        1,
+        "semantic segmentation by a linear classifier of patches",
+    ),
+    Task(
+        "segment-knn",
+        SegmentKnn(),
+        Masked(),
+        1,
+        "semantic segmentation by nearest neighbours of patches",
+    ),
     Task(
         "video",
         VideoSegmentation(),

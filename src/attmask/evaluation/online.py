@@ -1,5 +1,5 @@
-"""Evaluation during training: k-NN if there are labels, attention on objects if there are masks,
-and label-free metrics in any case."""
+"""Evaluation during training: k-NN if there are labels, attention on objects and segmentation if
+there are masks, and label-free metrics in any case."""
 
 import logging
 from collections.abc import Callable
@@ -31,6 +31,7 @@ from attmask.evaluation.metrics.objects import (
     object_metrics,
     object_report,
 )
+from attmask.evaluation.online_segmentation import OnlineSegmentation
 from attmask.evaluation.protocols.knn import accuracy_metrics, knn_accuracy
 from attmask.evaluation.protocols.label_free import LEAST_AREA, measures_of_features
 from attmask.evaluation.reporting.progress import counting
@@ -79,6 +80,9 @@ class OnlineEvaluation:
         in_bank = None if bank is None else _some(bank, monitor.knn_max_bank_images)
         in_queries = _some(asked, most)
         _check_same_images(in_bank, in_queries, self.masked)
+        self.segmentation = OnlineSegmentation(
+            images, data, monitor.segment_max_images, image_size=image_size, workers=workers
+        )
         center = CenterCrop(image_size)
         self.queries = self._crops(asked, center, in_queries)
         if bank is not None and in_bank is not None:
@@ -98,7 +102,7 @@ class OnlineEvaluation:
         autocast: Autocast,
         stopped: Callable[[], bool] = lambda: False,
     ) -> tuple[Metric, ...]:
-        """Metrics with the keys of the cards: k-NN, attention on objects, label-free metrics.
+        """Metrics with the keys of the cards: k-NN, objects, segmentation, label-free metrics.
 
         Raises StopRequestedError between two batches if `stopped` returns true in any process.
         """
@@ -108,6 +112,7 @@ class OnlineEvaluation:
             return (
                 self._knn(network, queries)
                 + self._objects(network)
+                + self.segmentation(network)
                 + self._quality(network, queries.vectors[self.probe])
             )
 
@@ -115,7 +120,7 @@ class OnlineEvaluation:
         """The number of images that one evaluation passes through the network."""
         bank = 0 if self.bank is None else len(self.bank)
         views = sum(map(len, self.views))
-        return len(self.queries) + bank + len(self.masked) + views
+        return len(self.queries) + bank + len(self.masked) + len(self.segmentation) + views
 
     def baselines(self) -> dict[str, float]:
         """k-NN accuracy of chance, colour statistics and raw pixels, in per cent.

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from attmask.evaluation.features.readout import Embedding
 from attmask.finetuning.config import NetworkConfig
 from attmask.models.backbone import Backbone
+from attmask.models.layers import layers_of_backbone
 
 INITIAL_STD = 0.02
 
@@ -56,13 +57,8 @@ class Classifier(nn.Module):
         """Compute nothing: an engine that hooks calls of the network prepares it at the first."""
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The layers as timm's layer decay wants them: embedding, blocks, and what it has no name
-        for, which comes last. So the final norm learns like the classifier, as in iBOT; in timm's
-        own networks it belongs to the last block."""
-        return {
-            "stem": r"^backbone\.vit\.(?:cls_token|pos_embed|reg_token|patch_embed|norm_pre)",
-            "blocks": r"^backbone\.vit\.blocks\.(\d+)",
-        }
+        """The layers as timm's layer decay wants them."""
+        return layers_of_backbone()
 
 
 def readout_of(config: NetworkConfig) -> Embedding:

@@ -13,6 +13,7 @@ from torchvision.ops import Conv2dNormActivation
 
 from attmask.errors import UserError
 from attmask.models.backbone import Backbone
+from attmask.models.layers import layers_of_backbone
 from attmask.models.pyramid import Pyramid
 from attmask.settings import Config, setting
 
@@ -97,11 +98,8 @@ class Segmenter(nn.Module):
         """Compute nothing: an engine that hooks calls of the network prepares it at the first."""
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The layers as timm's layer decay wants them: embedding, blocks, and all else last."""
-        return {
-            "stem": r"^backbone\.vit\.(?:cls_token|pos_embed|reg_token|patch_embed|norm_pre)",
-            "blocks": r"^backbone\.vit\.blocks\.(\d+)",
-        }
+        """The layers as timm's layer decay wants them."""
+        return layers_of_backbone()
 
 
 class UperNetHead(nn.Module):

@@ -8,7 +8,7 @@ from attmask.dense.statistics import share_statistics_
 from attmask.evaluation.features.forward import Autocast
 from attmask.evaluation.metrics.segmentation import Segmentation
 from attmask.evaluation.reporting.progress import counting
-from attmask.evaluation.segmentation.measuring import count_pixels
+from attmask.evaluation.segmentation.counting import count_pixels
 from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
 from attmask.evaluation.showing import Showing
 from attmask.metric import Metric

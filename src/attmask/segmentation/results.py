@@ -9,7 +9,7 @@ from attmask.data.masks import MaskedImages
 from attmask.dense.data import Divided
 from attmask.evaluation.loading import load_run
 from attmask.evaluation.reporting.segmentation import SHOWN_IMAGES, write_segmentation
-from attmask.evaluation.segmentation.measuring import examples
+from attmask.evaluation.segmentation.counting import examples
 from attmask.segmentation.evaluation import SegmenterEvaluation
 from attmask.segmentation.trainer import SegmentTrainer
 from attmask.tuning.results import RESULTS, Results, known_results, read_back, write_results

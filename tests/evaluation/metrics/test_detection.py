@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 
 from attmask import distributed
-from attmask.data.coco import Annotated
+from attmask.data.coco import Annotated, open_boxed
 from attmask.data.coco_masks import encode
 from attmask.evaluation.metrics.detected import Found
 from attmask.evaluation.metrics.detection import Detection, DetectionScores
+from attmask.evaluation.reporting.detections import write_results
 from attmask.metric import check_unique, values_by_key
 from tests.groups import in_group
+from tests.real_data import FOLDER, needs
 
 NAMES = ("dog", "cat", "bird", "whale")
 WIDTH, HEIGHT = 260, 200
@@ -232,6 +235,42 @@ def test_several_processes_measure_all_images(tmp_path: Path) -> None:
     for coco, f1 in in_group(2, tmp_path, work):
         assert coco == alone.coco
         assert f1 == alone.f1
+
+
+@needs("coco128")
+def test_detections_in_coco_are_measured_as_pycocotools_does_from_the_files(tmp_path: Path) -> None:
+    coco = pytest.importorskip("pycocotools.coco")
+    evaluation = pytest.importorskip("pycocotools.cocoeval")
+    images = open_boxed(FOLDER / "coco128")["train"]
+    scores = DetectionScores(images.names)
+    every = {}
+    for index in range(len(images)):
+        width, height = images.coco.sizes_wh[index].tolist()
+        truth = images.annotated(index, (width, height))
+        generator = np.random.default_rng(index)
+        near = truth.boxes + generator.normal(0, 4, truth.boxes.shape)
+        near[:, 2:] = np.maximum(near[:, 2:], near[:, :2] + 1)
+        masks = np.roll(truth.masks(), (2, 1), axis=(1, 2))
+        every[index] = Found(
+            near.round(2).astype(np.float32),
+            generator.integers(1, 1000, len(truth)).astype(np.float32) / np.float32(1000),
+            truth.labels,
+            tuple(encode(masks)),
+        )
+        scores.update(index, every[index], truth)
+    ours = scores.result()
+    file = tmp_path / "results.json"
+    write_results(file, every, images)
+    results = json.loads(file.read_text())
+    for kind, theirs, left_out in (("box", "bbox", "segmentation"), ("mask", "segm", "bbox")):
+        own = [{k: v for k, v in result.items() if k != left_out} for result in results]
+        with contextlib.redirect_stdout(io.StringIO()):
+            wanted = coco.COCO(str(FOLDER / "coco128/annotations/instances_train2017.json"))
+            oracle = evaluation.COCOeval(wanted, wanted.loadRes(own), theirs)
+            oracle.evaluate()
+            oracle.accumulate()
+            oracle.summarize()
+        np.testing.assert_allclose(ours.coco[kind], oracle.stats, atol=1e-6)
 
 
 def test_no_images_are_refused() -> None:

@@ -14,6 +14,10 @@ from attmask.evaluation.metrics.detected import Found
 from attmask.evaluation.reporting.detections import write_results
 from tests.data.coco_files import an_image, an_object, write_coco
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)  # pycocotools
+
 
 def test_results_have_the_ids_of_the_annotation_file_and_pycocotools_reads_them(
     tmp_path: Path,

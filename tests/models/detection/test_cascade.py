@@ -13,7 +13,6 @@ from attmask.models.detection.heads import BoxHead
 from tests.models.detection.detectors import instances
 
 MAPS = [torch.zeros(1, 4, 16, 16)]
-STAGES = ((0.1, 0.1, 0.2, 0.2), (0.05, 0.05, 0.1, 0.1))
 NONE = (0.0, 0.0, 0.0, 0.0)
 
 
@@ -51,18 +50,20 @@ class Pool:
         return torch.zeros(len(together), 4, size, size)
 
 
+TWO_STAGES = CascadeConfig(
+    positive_iou=(0.5, 0.7),
+    loss_weights=(1.0, 0.5),
+    box_stds=((0.1, 0.1, 0.2, 0.2), (0.05, 0.05, 0.1, 0.1)),
+    samples=16,
+    channels=4,
+    hidden=8,
+    convs=1,
+)
+
+
 def _cascade(
-    boxes: Sequence[nn.Module], masks: Sequence[nn.Module], samples: int = 16
+    boxes: Sequence[nn.Module], masks: Sequence[nn.Module], config: CascadeConfig = TWO_STAGES
 ) -> tuple[Cascade, Pool]:
-    config = CascadeConfig(
-        positive_iou=(0.5, 0.7),
-        loss_weights=(1.0, 0.5),
-        box_stds=STAGES,
-        samples=samples,
-        channels=4,
-        hidden=8,
-        convs=1,
-    )
     cascade, pool = Cascade(4, 2, (4.0,), config), Pool()
     cascade.pool = pool  # type: ignore[assignment]
     cascade.box_heads, cascade.mask_heads = nn.ModuleList(boxes), nn.ModuleList(masks)
@@ -114,6 +115,22 @@ def test_losses_by_hand_with_the_weights_of_the_stages() -> None:
         0.5 * math.log(2),
     ]
     assert [losses[name].item() for name in names] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_each_stage_moves_boxes_by_its_own_stds() -> None:
+    right = Answer([3.0, 0.0, 0.0], [(1.0, 0, 0, 0)] * 2)
+    paper = CascadeConfig(channels=4, hidden=8, convs=1)
+    cascade, _ = _cascade([right] * 3, [FlatMask([0.0, 0.0])] * 3, paper)
+    losses = cascade(MAPS, [torch.zeros(0, 4)], [instances((10, 10, 30, 30))])
+    for stage, (weight, std) in enumerate(zip((1, 0.5, 0.25), (0.1, 0.05, 0.033), strict=True)):
+        # The instance is the only sample of every stage, dropped and added anew. It moves by
+        # std × its width, to an IoU of (1 - std) / (1 + std).
+        wanted = weight * 10 * 2 * std / (1 + std)
+        assert losses[f"box_{stage + 1}"].item() == pytest.approx(wanted, rel=1e-4)
+    proposal = torch.tensor([[10.0, 10, 30, 30]])
+    (found,) = cascade.detect(MAPS, [proposal], [(64, 64)], DetectionsConfig(score=0.5))
+    moved = (0.1 + 0.05 + 0.033) * 20
+    torch.testing.assert_close(found.boxes, torch.tensor([[10 + moved, 10, 30 + moved, 30]]))
 
 
 def test_the_class_loss_knows_the_true_classes_and_the_background_last() -> None:

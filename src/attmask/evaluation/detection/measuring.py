@@ -4,20 +4,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
 from attmask import distributed
-from attmask.data.coco import Annotated, BoxedImages
+from attmask.data.coco import BoxedImages
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.evaluation.detection.detector import TrainedDetector
 from attmask.evaluation.features.forward import Autocast, Count, uncounted
 from attmask.evaluation.features.images import read_in_order, say_unreadable
 from attmask.evaluation.features.lockstep import agreed
-from attmask.evaluation.metrics.detected import Found
 from attmask.evaluation.metrics.detection import Detection, DetectionScores
+from attmask.evaluation.reporting.objects import DetectedExample
 from attmask.evaluation.showing import Showing
 
 
@@ -80,18 +79,6 @@ def detect_all(
     if missing:
         say_unreadable(images.source, missing, quiet=not distributed.is_main())
     return scores.result()
-
-
-@dataclass(frozen=True, eq=False)
-class DetectedExample:
-    """An image with its objects and what was detected, at its own size."""
-
-    name: str
-    pixels: UInt8[np.ndarray, "H W C"]
-    truth: Annotated
-    found: Found
-    f1: float
-    """Of the sure detections, in per cent."""
 
 
 def examples(

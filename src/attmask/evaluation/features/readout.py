@@ -124,11 +124,11 @@ class PatchMaps(Config):
         self, backbone: Backbone, images: Float[Tensor, "B C height width"]
     ) -> Float[Tensor, "B L D rows cols"]:
         """The maps of each image."""
-        outputs = backbone.outputs(images, layer_numbers(self.layers, backbone))
+        layers = layer_numbers(self.layers, backbone)
+        outputs = backbone.outputs(images, layers, norm=self.norm)
         patches = outputs[:, :, backbone.prefix :]
-        tokens: Tensor = backbone.vit.norm(patches) if self.norm else patches
         grid = backbone.grid(*images.shape[-2:])
-        maps: Tensor = tokens.permute(1, 0, 3, 2).unflatten(3, grid)
+        maps: Tensor = patches.permute(1, 0, 3, 2).unflatten(3, grid)
         return maps
 
     def shape(self, backbone: Backbone, size_hw: SizeHW | None) -> tuple[int, ...]:

@@ -160,7 +160,8 @@ def _evaluated(
         for entry, crowd, area in zip(
             _entries(index, image.truth, kind), image.is_crowd, image.area, strict=True
         ):
-            truth.append({**entry, "iscrowd": int(crowd), "area": float(area)})
+            entry |= {"iscrowd": int(crowd), "area": float(area)}
+            truth.append(entry)
         found += _entries(index, image.found, kind)
     shared = {
         "images": [
@@ -201,9 +202,11 @@ def _entries(index: int, objects: Found, kind: str) -> list[dict[str, Any]]:
     return entries
 
 
-def _numbered(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _numbered(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """With ids from 1 on: COCO's evaluation takes 0 for no match."""
-    return [{**entry, "id": number} for number, entry in enumerate(entries, start=1)]
+    for number, entry in enumerate(entries, start=1):
+        entry["id"] = number
+    return entries
 
 
 def _say_nothing(*_: Any) -> None:

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int, UInt8
 from attmask import atomic
 from attmask.errors import UserError
 from attmask.evaluation.reporting.plot import INK, PAPER
+from attmask.wording import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 # Colour-blind safe: Okabe and Ito's colours, then the muted ones of Paul Tol.
 COLOURS = (
     *("#0072b2", "#e69f00", "#56b4e9", "#009e73", "#d55e00", "#f0e442", "#cc79a7", "#332288"),
-    *("#88ccee", "#882255", "#ddcc77", "#117733", "#cc6677", "#999933", "#aa4499", "#44aa99"),
+    *("#882255", "#000000", "#117733", "#ddcc77", "#aa4499", "#999933", "#44aa99", "#88ccee"),
 )
 _NO_CLASS, _OTHER_CLASS = "#d9d9d6", "#5b5b60"
 _COLUMNS = ("image", "truth", "prediction")
@@ -98,7 +99,7 @@ def _write_head(figure: "Figure", title: str, count: int) -> None:
         va="center",
         parse_math=False,
     )
-    told = "the image with the lowest mean IoU" if count == 1 else f"the {count} worst images"
+    told = f"{counted(count, 'image')} with the lowest mean IoU, the lowest first"
     figure.text(left, 1 - 0.58 / height, told, color=INK, fontsize=10, va="center")
     for number, name in enumerate(_COLUMNS):
         centre = _MARGIN + number * (_PANEL + _GAP) + _PANEL / 2
@@ -167,7 +168,7 @@ def _draw_legend(figure: "Figure", named: Sequence[tuple[str, str]], top: float)
 
 def _height(example: SegmentedExample) -> float:
     rows, columns = example.truth.shape
-    return _PANEL * min(_TALLEST, rows / columns)
+    return float(_PANEL * min(_TALLEST, rows / columns))
 
 
 def _by_pixels(examples: Sequence[SegmentedExample]) -> list[int]:

@@ -1,102 +1,148 @@
-"""Images with masks through a segmenter: pixels counted by true and predicted class."""
+"""Predicted masks of a frozen network, measured at the size of the true ones, and their report."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import torch
-from jaxtyping import Int16, UInt8
+from jaxtyping import Float
 from torch import Tensor
 
 from attmask import distributed
-from attmask.data.decode import UnreadableImageError, decode
-from attmask.data.masks import IGNORED, MaskedImages
-from attmask.evaluation.features.forward import Autocast, Count, uncounted
-from attmask.evaluation.features.images import read_in_order, say_unreadable
-from attmask.evaluation.features.lockstep import agreed
-from attmask.evaluation.metrics.segmentation import Segmented
+from attmask.agreement import together
+from attmask.data.config import DataConfig
+from attmask.data.decode import decode
+from attmask.data.masks import MaskedImages
+from attmask.errors import UserError
+from attmask.evaluation.datasets.masked import MaskedSplit
+from attmask.evaluation.features.extractor import FeatureExtractor
+from attmask.evaluation.features.forward import Count, Features
+from attmask.evaluation.metrics.segmentation import Segmentation, Segmented
+from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.reporting.bars import draw_bars
+from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.reporting.masks import SegmentedExample
-from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
-from attmask.evaluation.showing import Showing
+from attmask.evaluation.reporting.progress import counting
+from attmask.evaluation.reporting.segmentation import (
+    SHOWN_IMAGES,
+    as_details,
+    write_segmentation,
+)
+from attmask.evaluation.segmentation.labels import best_classes, read_labels
+from attmask.evaluation.task import Measures
+from attmask.settings import Config
 
-
-class Shown(NamedTuple):
-    """An image as it is shown to the network, and its truth at its own size."""
-
-    image: int
-    """Its place in the set."""
-    pixels: UInt8[Tensor, "C h w"]
-    truth: Int16[Tensor, "H W"]
-    """All without a class if the image cannot be read."""
-    readable: bool
+Scores = Callable[[range], Iterator[Float[Tensor, "C h w"]]]
+"""The scores of each class for the patches of some of the test images, image after image."""
 
 
 @dataclass(frozen=True, eq=False)
-class MaskedReader:
-    """Reads images with their masks, in worker processes or in this one."""
+class Predictions:
+    """The predicted masks of test images, made from the scores of their patches."""
 
     images: MaskedImages
-    showing: Showing
+    readable: Sequence[int]
+    """The images that have scores, in their order."""
+    scores: Scores
+    data: DataConfig
 
-    def __call__(self, index: int) -> tuple[Tensor, ...]:
-        """Image, truth and whether they could be read."""
-        try:
-            pixels = decode(self.images.source, index, self.showing.data)
-        except UnreadableImageError:
-            blank = torch.zeros(self.showing.data.channels, 1, 1, dtype=torch.uint8)
-            return blank, torch.full((1, 1), IGNORED, dtype=torch.int16), torch.tensor(False)
-        truth = self.images.read(index, (pixels.shape[1], pixels.shape[0]))
-        return self.showing(pixels), torch.from_numpy(truth), torch.tensor(True)
+    def measure(self, prefix: str, count: Count) -> Segmentation:
+        """The measures of all images; each process takes its share of them."""
+        own = Segmented(len(self.images.classes))
+        share = distributed.share_of(len(self.readable))
+        with together():
+            for place, scores in zip(share, self.scores(share), strict=True):
+                index = self.readable[place]
+                truth = torch.from_numpy(read_labels(self.images, index, self.data)).long()
+                height, width = truth.shape
+                own.update(best_classes(scores, (height, width)).cpu(), truth, index)
+                count(1)
+        return own.of_all_processes().result(self.images.classes.names, prefix)
 
-    def read(self, indices: Sequence[int], *, workers: int = 0) -> Iterator[Shown]:
-        """Some of the images in order, one at a time, because sizes differ."""
-        batches = read_in_order(self, indices, batch_size=1, workers=workers)
-        for index, (pixels, truth, readable) in zip(indices, batches, strict=False):
-            yield Shown(int(index), pixels[0], truth[0], bool(readable[0]))
-
-
-def count_pixels(
-    segmenter: TrainedSegmenter,
-    images: MaskedImages,
-    autocast: Autocast,
-    *,
-    workers: int = 0,
-    stopped: Callable[[], bool] = lambda: False,
-    count: Count = uncounted,
-) -> Segmented:
-    """Segment all images; each process of a group does its share, and all get all counts."""
-    found, unread = Segmented(len(segmenter.names)), []
-    share = distributed.share_of(len(images))
-    own = MaskedReader(images, segmenter.showing).read(share, workers=workers)
-    for shown in agreed(own, lambda _: 1, count, stopped):
-        if shown is None:
-            continue
-        if not shown.readable:
-            unread.append(shown.image)
-            continue
-        height, width = shown.truth.shape
-        labels = segmenter.labels(shown.pixels, (height, width), autocast)
-        found.update(labels, shown.truth.long(), shown.image)
-    missing = sorted(index for part in distributed.gather(unread) for index in part)
-    if missing:
-        say_unreadable(images.source, missing, quiet=not distributed.is_main())
-    return found.of_all_processes()
-
-
-def examples(
-    segmenter: TrainedSegmenter,
-    images: MaskedImages,
-    chosen: Sequence[tuple[int, float]],
-    autocast: Autocast,
-) -> list[SegmentedExample]:
-    """Some images, each with its IoU, segmented again to be shown to people."""
-    found = []
-    for index, iou in chosen:
-        pixels = decode(images.source, index, segmenter.showing.data)
-        height, width = pixels.shape[:2]
-        labels = segmenter.labels(segmenter.showing(pixels), (height, width), autocast)
-        truth = images.read(index, (width, height))
-        found.append(
-            SegmentedExample(images.source.name(index), pixels, truth, labels.numpy(), iou)
+    def example(self, index: int, iou: float) -> SegmentedExample:
+        """An image with its true and its predicted mask."""
+        place = self.readable.index(index)
+        truth = read_labels(self.images, index, self.data)
+        height, width = truth.shape
+        (scores,) = self.scores(range(place, place + 1))
+        return SegmentedExample(
+            self.images.source.name(index),
+            decode(self.images.source, index, self.data),
+            truth,
+            best_classes(scores, (height, width)).cpu().numpy(),
+            iou,
         )
-    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Probed:
+    """What a probe of patches has found: scores, and what is told of how they were made."""
+
+    scores: Scores
+    notes: tuple[str, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def rows_of(features: Features) -> list[int]:
+    """The images that the rows of features belong to."""
+    rows = features.rows
+    return list(range(len(features.values))) if rows is None else rows.tolist()
+
+
+def measures_of(
+    prefix: str,
+    protocol: Config,
+    model: FrozenModel,
+    data: MaskedSplit,
+    test: Features,
+    probed: Probed,
+    extractor: FeatureExtractor,
+) -> Measures:
+    """The result of a probe on the test images, with files of the classes and the worst images."""
+    predictions = Predictions(data.test, rows_of(test), probed.scores, model.data)
+    with counting("segmenting test images", len(test.values)) as count:
+        measured = predictions.measure(prefix, count)
+    source = data.test.source
+    details = as_details(measured, source.name)
+    key = json.dumps([protocol.model_dump(mode="json"), extractor.contents(source), details])
+    name = f"{model.digest[:16]}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    folder = extractor.cache / "plots" / f"{prefix.replace('_', '-')}-{name}"
+    files, told = _written(folder, predictions, measured, model.name)
+    return Measures(
+        metrics=measured.metrics,
+        notes=(*probed.notes, *measured.notes, *told),
+        details={**details, **probed.details},
+        files=files,
+    )
+
+
+def draw_classes(cards: Sequence[Card], file: Path, *, title: str) -> None:
+    """Plot the IoU of each class for several networks, the classes with most pixels first."""
+    by_network = {
+        card.checkpoint: {row["name"]: row for row in card.details["classes"]} for card in cards
+    }
+    first = next(iter(by_network.values()))
+    names = sorted(first, key=lambda name: -first[name]["share"])
+    series = {
+        f"{card.checkpoint}: mean {card.metrics[0].value:.1f}": [
+            by_network[card.checkpoint].get(name, {}).get("iou") for name in names
+        ]
+        for card in cards
+    }
+    draw_bars(names, series, file, title=title, across="IoU of each class, per cent")
+
+
+def _written(
+    folder: Path, predictions: Predictions, measured: Segmentation, title: str
+) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """Write the files; a note if that fails, because the results are kept without them."""
+    if not distributed.is_main():
+        return (), ()
+    try:
+        worst = [predictions.example(*found) for found in measured.worst_first[:SHOWN_IMAGES]]
+        return write_segmentation(folder, measured, worst, title), ()
+    except UserError as fault:
+        return (), (f"no files were written: {fault}",)

@@ -14,6 +14,7 @@ from attmask.models.detection.config import DetectorConfig
 from attmask.models.detection.features import Features
 from attmask.models.detection.instances import Detections, Instances
 from attmask.models.detection.proposals import ProposalNetwork
+from attmask.models.layers import layers_of_backbone
 
 
 class Detector(nn.Module):
@@ -29,7 +30,6 @@ class Detector(nn.Module):
         self.features.pyramid.freeze_unused_(backbone)
         strides = self.features.strides
         self.proposals = ProposalNetwork(config.channels, strides, config.proposals)
-        # The coarsest level is for large anchors alone.
         self.cascade = Cascade(config.channels, classes, strides[:-1], config.cascade)
         self.config = config
 
@@ -42,13 +42,10 @@ class Detector(nn.Module):
         """The weighted losses in training, whose sum is minimised; `keep` is the drop path."""
         assert self.training, "losses are those of a network in training mode"
         maps = self.features(self.backbone, images, keep)
-        proposals, losses = self.proposals(
-            ImageList(images, [truth.size_hw for truth in targets]),
-            {str(level): features for level, features in enumerate(maps)},
-            [{"boxes": truth.boxes, "size_hw": truth.size_hw} for truth in targets],
-        )
-        finest = [features.float() for features in maps[:-1]]
-        return {**losses, **self.cascade(finest, proposals, targets)}
+        truth = [{"boxes": target.boxes, "size_hw": target.size_hw} for target in targets]
+        sizes = [target.size_hw for target in targets]
+        proposals, losses = self.proposals(ImageList(images, sizes), _by_level(maps), truth)
+        return {**losses, **self.cascade(_finest(maps), proposals, targets)}
 
     def detect(
         self, images: Float[Tensor, "B C height width"], sizes_hw: Sequence[tuple[int, int]]
@@ -56,19 +53,21 @@ class Detector(nn.Module):
         """What a network in evaluation mode finds in images of these sizes without padding."""
         assert not self.training, "detections are those of a network in evaluation mode"
         maps = self.features(self.backbone, images)
-        proposals, _ = self.proposals(
-            ImageList(images, list(sizes_hw)),
-            {str(level): features for level, features in enumerate(maps)},
-        )
-        finest = [features.float() for features in maps[:-1]]
-        return self.cascade.detect(finest, proposals, sizes_hw, self.config.detections)
+        proposals, _ = self.proposals(ImageList(images, list(sizes_hw)), _by_level(maps))
+        return self.cascade.detect(_finest(maps), proposals, sizes_hw, self.config.detections)
 
     def prepare(self) -> None:
         """Compute nothing: an engine that hooks calls of the network prepares it at the first."""
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
-        """The layers as timm's layer decay wants them: embedding, blocks, and everything else."""
-        return {
-            "stem": r"^backbone\.vit\.(?:cls_token|pos_embed|reg_token|patch_embed|norm_pre)",
-            "blocks": r"^backbone\.vit\.blocks\.(\d+)",
-        }
+        """The layers as timm's layer decay wants them."""
+        return layers_of_backbone()
+
+
+def _by_level(maps: list[Tensor]) -> dict[str, Tensor]:
+    return {str(level): features for level, features in enumerate(maps)}
+
+
+def _finest(maps: list[Tensor]) -> list[Tensor]:
+    """The levels that boxes are pooled from, in float32; the coarsest is for anchors alone."""
+    return [features.float() for features in maps[:-1]]
