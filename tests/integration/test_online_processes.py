@@ -157,8 +157,9 @@ def test_progress_counts_the_images_of_all_processes(
     assert other == []
     assert "reading images for the evaluation: 31 of 31" in main
     counts = [line.split()[1::2] for line in main if line.startswith("evaluating: ")]
-    assert counts[0] == ["8", "83"], "a batch of four on each process"
-    assert counts[-1] == ["83", "83"], "19 queries, 31 in the bank, 19 objects, 7 in two views"
+    assert counts[0] == ["8", "151"], "a batch of four on each process"
+    told = "19 queries, 31 in the bank, 19 objects, 68 segmented, 7 in two views"
+    assert counts[-1] == ["151", "151"], told
 
 
 def test_all_processes_stop_before_the_batch_at_which_one_is_asked_to(
@@ -193,8 +194,10 @@ def test_a_mask_that_one_process_cannot_use_is_left_out_by_all(
     (first, lines), (second, silence) = in_group(2, tmp_path / "group", member)
     assert first == second
     assert not any(key.startswith("objects.") for numbers in first for key in numbers)
-    (line,) = lines
-    assert "a mask must have the size of its image; objects are not evaluated" in line
+    about_objects, about_segmentation = lines
+    assert "a mask must have the size of its image; objects are not evaluated" in about_objects
+    told = "a mask must have the size of its image; segmentation is not evaluated"
+    assert told in about_segmentation
     assert silence == []
 
 
