@@ -1,12 +1,14 @@
-"""Checks before any image is read: crop sizes, blocks, empty sources, classifiers."""
+"""Checks before any image is read: crop sizes, blocks, empty sources, heads."""
 
 from pathlib import Path
 
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.classifier import LinearClassifier
+from attmask.evaluation.detection.detector import TrainedDetector
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
 from attmask.models.backbone import patches_along
 
 
@@ -45,3 +47,23 @@ def classifier_of(model: FrozenModel, file: Path | None = None) -> LinearClassif
             f"but its features have width {width}; use the classifier of this network"
         )
     return classifier
+
+
+def segmenter_of(model: FrozenModel) -> TrainedSegmenter:
+    """The segmenter that the network was trained with."""
+    if model.segmenter is None:
+        raise UserError(
+            f"{model.name} has no segmenter; train one with `attmask finetune RUN DATA --recipe "
+            "segment-own`"
+        )
+    return model.segmenter
+
+
+def detector_of(model: FrozenModel) -> TrainedDetector:
+    """The detector that the network was trained with."""
+    if model.detector is None:
+        raise UserError(
+            f"{model.name} has no detector; train one with `attmask finetune RUN DATA --recipe "
+            "detect-own`"
+        )
+    return model.detector
