@@ -30,7 +30,9 @@ from attmask.embedding.parts import Parts
 from attmask.embedding.write import write_features
 from attmask.errors import UserError
 from attmask.evaluation.catalog import find_tasks
+from attmask.evaluation.datasets.annotated import WithSegments
 from attmask.evaluation.datasets.labelled import Labelled
+from attmask.evaluation.datasets.masked import Masked
 from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.detection.writing import write_detections
 from attmask.evaluation.features.extractor import FeatureExtractor, Known
@@ -466,7 +468,7 @@ class Networks:
 def _for_channels(task: Task[Any], channels: int | None) -> Task[Any]:
     """Read arrays of an ambiguous shape with the channels the network was trained on."""
     dataset = task.dataset
-    if not isinstance(dataset, Labelled | Pictures) or dataset.channels is not None:
+    if not isinstance(dataset, Labelled | Pictures | Masked | WithSegments) or dataset.channels is not None:
         return task
     if channels is None or channels <= FEW_CHANNELS:  # the shape is not ambiguous
         return task

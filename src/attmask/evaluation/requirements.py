@@ -1,11 +1,15 @@
-"""Checks before any image is read: crop sizes, blocks, empty sources, heads."""
+"""Checks before any image is read: sizes, blocks, sources, heads; the folder of a result."""
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.detection.detector import TrainedDetector
+from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
@@ -67,3 +71,9 @@ def detector_of(model: FrozenModel) -> TrainedDetector:
             "detect-own`"
         )
     return model.detector
+
+
+def result_folder(extractor: FeatureExtractor, task: str, model: FrozenModel, key: Any) -> Path:
+    """The folder of the files of a result; `key` is what the result depends on, as JSON."""
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    return extractor.cache / "plots" / f"{task}-{model.digest[:16]}-{name}"
