@@ -468,7 +468,10 @@ class Networks:
 def _for_channels(task: Task[Any], channels: int | None) -> Task[Any]:
     """Read arrays of an ambiguous shape with the channels the network was trained on."""
     dataset = task.dataset
-    if not isinstance(dataset, Labelled | Pictures | Masked | WithSegments) or dataset.channels is not None:
+    if (
+        not isinstance(dataset, Labelled | Pictures | Masked | WithSegments)
+        or dataset.channels is not None
+    ):
         return task
     if channels is None or channels <= FEW_CHANNELS:  # the shape is not ambiguous
         return task

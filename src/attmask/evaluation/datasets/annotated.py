@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
 from attmask.data.coco import BoxedImages, open_boxed
+from attmask.data.coco_layout import LAYOUTS as COCO_LAYOUTS
 from attmask.data.mask_files import LAYOUTS
 from attmask.data.masks import MaskedImages, MasksConfig, open_masked
 from attmask.data.source import Source
@@ -67,10 +68,7 @@ class WithSegments(MasksConfig):
 class WithBoxes(Config):
     """Images with annotations in COCO's format."""
 
-    layout: ClassVar[str] = (
-        "annotations/instances_SPLIT.json beside SPLIT/, SPLIT/_annotations.coco.json beside the "
-        "images, or one .json file beside its images"
-    )
+    layout: ClassVar[str] = COCO_LAYOUTS
 
     split: Split = setting("auto", _WHICH)
     max_images: int | None = setting(None, _MOST, ge=1)
