@@ -8,6 +8,7 @@ from attmask.threads import bound_spinning
 
 if TYPE_CHECKING:
     from attmask.api import (
+        detect,
         embed,
         evaluate,
         finetune,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         predict,
         pretrain,
         resume,
+        segment,
         status,
         transform,
         write_embeddings,
@@ -33,6 +35,7 @@ __all__ = [
     "Masker",
     "Nothing",
     "Random",
+    "detect",
     "embed",
     "evaluate",
     "finetune",
@@ -42,6 +45,7 @@ __all__ = [
     "predict",
     "pretrain",
     "resume",
+    "segment",
     "status",
     "transform",
     "write_embeddings",
@@ -52,6 +56,7 @@ bound_spinning()  # and this before PyTorch is imported
 
 _HOME = dict.fromkeys(
     (
+        "detect",
         "embed",
         "evaluate",
         "finetune",
@@ -61,6 +66,7 @@ _HOME = dict.fromkeys(
         "predict",
         "pretrain",
         "resume",
+        "segment",
         "status",
         "transform",
         "write_embeddings",

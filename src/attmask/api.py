@@ -27,8 +27,11 @@ from attmask.embedding.parts import Parts
 from attmask.embedding.write import write_features
 from attmask.errors import UserError
 from attmask.evaluation.catalog import find_tasks
+from attmask.evaluation.datasets.annotated import WithSegments
 from attmask.evaluation.datasets.labelled import Labelled
+from attmask.evaluation.datasets.masked import Masked
 from attmask.evaluation.datasets.pictures import Pictures
+from attmask.evaluation.detection.writing import write_detections
 from attmask.evaluation.features.extractor import FeatureExtractor, Known
 from attmask.evaluation.features.store import default_cache
 from attmask.evaluation.features.transform import Transform
@@ -36,9 +39,17 @@ from attmask.evaluation.loading import channels_of, load_model, names_of
 from attmask.evaluation.model import FrozenModel
 from attmask.evaluation.predictions import Choice, Predictions, pictures_of
 from attmask.evaluation.reporting.card import Card
-from attmask.evaluation.requirements import check_crop, classifier_of
+from attmask.evaluation.requirements import (
+    check_crop,
+    classifier_of,
+    detector_of,
+    segmenter_of,
+)
 from attmask.evaluation.run import measure_all
+from attmask.evaluation.segmentation.writing import write_masks
+from attmask.evaluation.showing import Showing
 from attmask.evaluation.task import Task
+from attmask.evaluation.whole_images import WholeImages, Written, check_folder
 from attmask.hardware import Precision, choose_device, default_workers
 from attmask.heartbeat import Heartbeat
 from attmask.kinds import KINDS
@@ -373,7 +384,10 @@ class Networks:
 def _for_channels(task: Task[Any], channels: int | None) -> Task[Any]:
     """Read arrays of an ambiguous shape with the channels the network was trained on."""
     dataset = task.dataset
-    if not isinstance(dataset, Labelled | Pictures) or dataset.channels is not None:
+    if (
+        not isinstance(dataset, Labelled | Pictures | Masked | WithSegments)
+        or dataset.channels is not None
+    ):
         return task
     if channels is None or channels <= FEW_CHANNELS:  # the shape is not ambiguous
         return task
@@ -431,6 +445,83 @@ def predict(
             workers=default_workers() if workers is None else workers,
         ),
         chosen_device,
+    )
+
+
+def segment(
+    checkpoint: str | Path,
+    images: str | Path,
+    *,
+    out: str | Path,
+    split: Literal["train", "val", "test"] | None = None,
+    overlays: bool = True,
+    device: str = "auto",
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "fp32",
+    workers: int | None = None,
+) -> Written:
+    """Write the class of each pixel of images, with a network that was trained to segment.
+
+    `out` gets a mask for each image, whose values are those of the masks that were trained on, a
+    table of the classes and, with `overlays`, pictures to look at. `images` is a picture or any
+    images that `pretrain` reads. With several processes, all of them call this.
+    """
+    folder = Path(out)
+    check_folder(folder, images_path(images))
+    chosen_device = choose_device(device)
+    with distributed.processes(chosen_device):
+        with together():
+            model = load_model(checkpoint)
+            segmenter = segmenter_of(model)
+            shown = _whole_images(model, images, split, segmenter.showing, overlays, workers)
+        own_device = distributed.own_device(chosen_device)
+        segmenter.network.to(own_device)
+        autocast = Precision.choose(precision, own_device).autocast
+        return write_masks(segmenter, shown, folder, autocast)
+
+
+def detect(
+    checkpoint: str | Path,
+    images: str | Path,
+    *,
+    out: str | Path,
+    threshold: float | None = None,
+    split: Literal["train", "val", "test"] | None = None,
+    overlays: bool = True,
+    device: str = "auto",
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "fp32",
+    workers: int | None = None,
+) -> Written:
+    """Write the objects in images, with a network that was trained to detect.
+
+    `out` gets detections.json, a data set in COCO's format whose annotations have a score, and,
+    with `overlays`, pictures to look at. Detections have a score of at least `threshold`; without
+    one, all are written (from 0.05 on, as the network gives them) and those from 0.5 on are drawn.
+    """
+    folder = Path(out)
+    check_folder(folder, images_path(images))
+    chosen_device = choose_device(device)
+    with distributed.processes(chosen_device):
+        with together():
+            model = load_model(checkpoint)
+            detector = detector_of(model)
+            shown = _whole_images(model, images, split, detector.showing, overlays, workers)
+        own_device = distributed.own_device(chosen_device)
+        detector.network.to(own_device)
+        autocast = Precision.choose(precision, own_device).autocast
+        return write_detections(detector, shown, folder, autocast, threshold=threshold)
+
+
+def _whole_images(
+    model: FrozenModel,
+    images: str | Path,
+    split: str | None,
+    showing: Showing,
+    overlays: bool,
+    workers: int | None,
+) -> WholeImages:
+    sources = pictures_of(images_path(images), split, model.data.channels)
+    return WholeImages(
+        sources, showing, default_workers() if workers is None else workers, overlays
     )
 
 

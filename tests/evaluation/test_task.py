@@ -33,6 +33,7 @@ def test_a_protocol_cannot_report_two_numbers_under_one_key() -> None:
         Measures((metric, metric))
 
 
-def test_of_the_catalog_classify_occlusion_and_video_draw_their_cards() -> None:
+def test_these_tasks_of_the_catalog_draw_their_cards() -> None:
     drawing = [task.name for task in TASKS if isinstance(task.protocol, Drawing)]
-    assert drawing == ["classify", "occlusion", "video"]
+    dense = ["segment-linear", "segment-knn", "segment-upernet", "detect-cascade"]
+    assert drawing == ["classify", "occlusion", *dense, "video"]

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from attmask.api import evaluate, pretrain
 from attmask.data.synthetic import CLASSES, write_folder
 from attmask.evaluation.catalog import TASKS, find_tasks
+from attmask.evaluation.datasets.annotated import WithBoxes, WithSegments
 from attmask.evaluation.datasets.backgrounds import VARIANTS
 from attmask.evaluation.datasets.galleries import Folder
 from attmask.evaluation.datasets.labelled import Labelled
@@ -21,16 +22,19 @@ from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.loading import load_model
 from attmask.evaluation.protocols.backgrounds import BackgroundReliance
 from attmask.evaluation.protocols.classify import Classify
+from attmask.evaluation.protocols.detect_cascade import DetectCascade
 from attmask.evaluation.protocols.label_free import Quality
 from attmask.evaluation.protocols.objects import ObjectAttention
 from attmask.evaluation.protocols.recall import Recall
 from attmask.evaluation.protocols.retrieval import Retrieval
 from attmask.evaluation.protocols.segment_knn import SegmentKnn
 from attmask.evaluation.protocols.segment_linear import SegmentLinear
+from attmask.evaluation.protocols.segment_upernet import SegmentUpernet
 from attmask.evaluation.protocols.video import VideoSegmentation
 from attmask.evaluation.reporting.old_card import metrics_of_numbers
 from attmask.evaluation.task import Measures
 from attmask.monitor import read_metrics
+from tests.dense_runs import detect_run, segment_run, write_boxed, write_masked
 from tests.evaluation.models import extractor_in, tiny_model, with_classifier
 from tests.evaluation.protocols.test_backgrounds import published
 from tests.evaluation.protocols.test_retrieval import write_landmarks
@@ -138,6 +142,13 @@ KEYS: Mapping[str, Mapping[str, str]] = {
     },
     "segment-linear": {f"segment_linear.{measure}": "" for measure in SEGMENTATION},
     "segment-knn": {f"segment_knn.{measure}": "" for measure in SEGMENTATION},
+    "segment-upernet": {f"segment.{measure}": "" for measure in SEGMENTATION},
+    # All objects of the images are small, so the others have no measure.
+    "detect-cascade": {
+        f"detect.{of}_{measure}": ""
+        for of in ("box", "mask")
+        for measure in ("ap", "ap50", "ap75", "small")
+    },
     "video": {
         "video.j_and_f": "",
         **{f"video.{of}_{name}": "" for of in "jf" for name in ("mean", "recall", "decay")},
@@ -179,6 +190,8 @@ def opened(folder: Path) -> Callable[[object], Any]:
         ObjectAttention: lambda: WithObjects().open(root),
         SegmentLinear: lambda: Masked(ignored=()).open(root),
         SegmentKnn: lambda: Masked(ignored=()).open(root),
+        SegmentUpernet: lambda: WithSegments().open(write_masked(folder / "masked")),
+        DetectCascade: lambda: WithBoxes().open(write_boxed(folder / "boxed")),
         Quality: lambda: Pictures().open(root),
         Classify: lambda: Pictures(max_images=None).open(root),
         VideoSegmentation: lambda: Sequences().open(write_davis(folder / "davis", ["ball"])),
@@ -214,8 +227,14 @@ def measured(
         "video": ["short_side=48"],
     }
     (task,) = find_tasks([name], quick.get(name, []))
-    model = with_classifier(tiny_model(), CLASSES)
-    measures: Measures = task.protocol.measure(model, opened(task.protocol), extractor)
+    data = opened(task.protocol)
+    if name == "segment-upernet":
+        model = load_model(segment_run(reference, folder / "masked", folder / "segments"))
+    elif name == "detect-cascade":
+        model = load_model(detect_run(reference, folder / "boxed", folder / "objects"))
+    else:
+        model = with_classifier(tiny_model(), CLASSES)
+    measures: Measures = task.protocol.measure(model, data, extractor)
     return measures
 
 

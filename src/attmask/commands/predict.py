@@ -1,11 +1,18 @@
-"""attmask predict: classify images with a fine-tuned network."""
+"""attmask predict: classify or segment images, or detect objects, with a fine-tuned network."""
 
 import argparse
 import csv
 import sys
 from pathlib import Path
 
-from attmask.commands.arguments import Commands, add_forward, at_least, images_argument
+from attmask.commands.arguments import (
+    Commands,
+    add_forward,
+    add_processes,
+    at_least,
+    images_argument,
+    launch_processes,
+)
 from attmask.errors import UserError
 
 
@@ -13,11 +20,13 @@ def add(commands: Commands) -> None:
     """Add the command and its arguments."""
     parser = commands.add_parser(
         "predict",
-        help="classify images with a fine-tuned network",
+        help="classify or segment images, or detect objects, with a fine-tuned network",
         description="Classify images with a fine-tuned network, one line of CSV per image: its "
         "name, the most probable class and its probability, and its label if it has one. An image "
         "that cannot be read has a line without a class. With a multi-label classifier, all "
-        "classes from --threshold on are named, joined by |.",
+        "classes from --threshold on are named, joined by |. A network that was trained to segment "
+        "or to detect writes to the folder --out instead: masks/NAME.png and classes.csv, or "
+        "detections.json in COCO's format; and overlays/NAME.jpg to look at.",
     )
     parser.add_argument("checkpoint", metavar="RUN", help="fine-tuned run, or one of its step-...")
     parser.add_argument(
@@ -27,7 +36,10 @@ def add(commands: Commands) -> None:
         help="a picture, or any images that pretrain reads",
     )
     parser.add_argument(
-        "--out", metavar="FILE.csv", type=Path, help="file to write (default: print)"
+        "--out",
+        metavar="FILE.csv|DIR",
+        type=Path,
+        help="file to write (default: print), or the folder for masks or detections",
     )
     parser.add_argument(
         "--top", metavar="N", type=at_least(1), help="name the N most probable classes (default: 1)"
@@ -36,7 +48,9 @@ def add(commands: Commands) -> None:
         "--threshold",
         metavar="P",
         type=float,
-        help="probability from which on a multi-label classifier names a class (default: 0.5)",
+        help="probability from which on a multi-label classifier names a class (default: 0.5), or "
+        "score from which on a detection is written and drawn (default: written from 0.05 on, "
+        "drawn from 0.5 on)",
     )
     parser.add_argument(
         "--all", action="store_true", help="add a column with the probability of each class"
@@ -50,12 +64,65 @@ def add(commands: Commands) -> None:
         type=Path,
         help="classifier that the task linear has written, for a network that was not fine-tuned",
     )
+    parser.add_argument(
+        "--overlays",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="write pictures of masks or detections to look at (default: yes)",
+    )
+    add_processes(parser, "predict")
     add_forward(parser)
     parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Run the command and write or print its results."""
+    if (status := launch_processes(parsed)) is not None:
+        return status
+    from attmask.evaluation.loading import kind_of
+
+    kind = kind_of(parsed.checkpoint)
+    if kind in ("segment", "detect"):
+        return _write_folder(parsed, kind)
+    return _write_table(parsed)
+
+
+def _write_folder(parsed: argparse.Namespace, kind: str) -> int:
+    """Segment the images or detect objects in them."""
+    from attmask.api import detect, segment
+    from attmask.commands.outcome import say
+    from attmask.launch import launched_rank
+    from attmask.wording import counted
+
+    does = "segments images" if kind == "segment" else "detects objects"
+    given = {"--top": parsed.top, "--all": parsed.all or None, "--classifier": parsed.classifier}
+    if kind == "segment":
+        given["--threshold"] = parsed.threshold
+    for option, value in given.items():
+        if value is not None:
+            raise UserError(f"{option} was given, but {parsed.checkpoint} {does}; leave it out")
+    if parsed.out is None:
+        raise UserError(f"{parsed.checkpoint} {does}, which needs a folder; add --out DIR")
+    options = {
+        "out": parsed.out,
+        "split": parsed.split,
+        "overlays": parsed.overlays,
+        "device": parsed.device,
+        "precision": parsed.precision,
+        "workers": parsed.workers,
+    }
+    if kind == "segment":
+        written = segment(parsed.checkpoint, parsed.images, **options)
+    else:
+        written = detect(parsed.checkpoint, parsed.images, threshold=parsed.threshold, **options)
+    if launched_rank() == 0:
+        what = "masks" if kind == "segment" else "detections"
+        say(f"wrote the {what} of {counted(written.images, 'image')} to {parsed.out}")
+    return 0
+
+
+def _write_table(parsed: argparse.Namespace) -> int:
+    """Classify the images."""
     from attmask import atomic
     from attmask.api import predict
     from attmask.commands.outcome import say

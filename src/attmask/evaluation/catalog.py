@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from attmask.errors import UserError
+from attmask.evaluation.datasets.annotated import WithBoxes, WithSegments
 from attmask.evaluation.datasets.backgrounds import Backgrounds
 from attmask.evaluation.datasets.galleries import CUB, SOP, Cars, Folder, InShop
 from attmask.evaluation.datasets.labelled import Labelled
@@ -19,6 +20,7 @@ from attmask.evaluation.datasets.sequences import Sequences
 from attmask.evaluation.protocols.backgrounds import BackgroundReliance
 from attmask.evaluation.protocols.classify import Classify
 from attmask.evaluation.protocols.clustering import Clustering
+from attmask.evaluation.protocols.detect_cascade import DetectCascade
 from attmask.evaluation.protocols.fewshot import FewShot
 from attmask.evaluation.protocols.knn import Knn
 from attmask.evaluation.protocols.label_free import Quality
@@ -30,6 +32,7 @@ from attmask.evaluation.protocols.recall import Recall
 from attmask.evaluation.protocols.retrieval import MULTI_SCALE, Retrieval
 from attmask.evaluation.protocols.segment_knn import SegmentKnn
 from attmask.evaluation.protocols.segment_linear import SegmentLinear
+from attmask.evaluation.protocols.segment_upernet import SegmentUpernet
 from attmask.evaluation.protocols.video import VideoSegmentation
 from attmask.evaluation.task import Task
 from attmask.overrides import SettingLine, assigned, describe, unknown, with_values
@@ -103,6 +106,20 @@ TASKS: tuple[Task[Any], ...] = (
         Masked(),
         1,
         "semantic segmentation by nearest neighbours of patches",
+    ),
+    Task(
+        "segment-upernet",
+        SegmentUpernet(),
+        WithSegments(),
+        1,
+        "semantic segmentation by a fine-tuned network with its UperNet head",
+    ),
+    Task(
+        "detect-cascade",
+        DetectCascade(),
+        WithBoxes(),
+        1,
+        "objects and their masks by a fine-tuned network with its cascade",
     ),
     Task(
         "video",

@@ -85,13 +85,24 @@ def load_model(
 
 def channels_of(named: str | Path) -> int | None:
     """The channels that a run was trained with, from its config; None if `named` is not a run."""
+    config = _config_of(named)
+    return None if config is None else config.data.channels
+
+
+def kind_of(named: str | Path) -> str | None:
+    """What a run was trained for, from its config; None if `named` is not a run."""
+    config = _config_of(named)
+    return None if config is None else config.KIND
+
+
+def _config_of(named: str | Path) -> RunConfig | None:
     name, options = _options(str(named))
     if options is not None or name.startswith((TIMM, *_HUB)):
         return None
     path = _which(name)[0].absolute()
     for run in (path, path.parent.parent):
         if (run / "config.yaml").is_file():
-            return read_config(run / "config.yaml").data.channels
+            return read_config(run / "config.yaml")
     return None
 
 

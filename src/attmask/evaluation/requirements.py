@@ -1,12 +1,18 @@
-"""Checks before any image is read: crop sizes, blocks, empty sources, classifiers."""
+"""Checks before any image is read: sizes, blocks, sources, heads; the folder of a result."""
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.classifier import LinearClassifier
+from attmask.evaluation.detection.detector import TrainedDetector
+from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
 from attmask.models.backbone import patches_along
 
 
@@ -45,3 +51,29 @@ def classifier_of(model: FrozenModel, file: Path | None = None) -> LinearClassif
             f"but its features have width {width}; use the classifier of this network"
         )
     return classifier
+
+
+def segmenter_of(model: FrozenModel) -> TrainedSegmenter:
+    """The segmenter that the network was trained with."""
+    if model.segmenter is None:
+        raise UserError(
+            f"{model.name} has no segmenter; train one with `attmask finetune RUN DATA --recipe "
+            "segment-own`"
+        )
+    return model.segmenter
+
+
+def detector_of(model: FrozenModel) -> TrainedDetector:
+    """The detector that the network was trained with."""
+    if model.detector is None:
+        raise UserError(
+            f"{model.name} has no detector; train one with `attmask finetune RUN DATA --recipe "
+            "detect-own`"
+        )
+    return model.detector
+
+
+def result_folder(extractor: FeatureExtractor, task: str, model: FrozenModel, key: Any) -> Path:
+    """The folder of the files of a result; `key` is what the result depends on, as JSON."""
+    name = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    return extractor.cache / "plots" / f"{task}-{model.digest[:16]}-{name}"

@@ -38,7 +38,12 @@ def measure(
     measures = task.protocol.measure(model, data, extractor)
     unread = {name: extractor.unreadable(source) for name, source in data.sources.items()}
     hashes = {name: extractor.contents(source) for name, source in data.sources.items()}
-    heads = {} if model.classifier is None else {"classifier": model.classifier.digest}
+    trained = {
+        "classifier": model.classifier,
+        "segmenter": model.segmenter,
+        "detector": model.detector,
+    }
+    heads = {name: head.digest for name, head in trained.items() if head is not None}
     return Card(
         checkpoint=model.name,
         task=task.name,

@@ -50,8 +50,9 @@ def test_a_task_that_failed_everywhere_draws_nothing(tmp_path: Path) -> None:
 
 def test_a_picture_that_no_task_draws_is_refused_and_those_that_do_are_named() -> None:
     check_drawable(find_tasks(["knn", "occlusion"]), TASKS, Path("a.png"))
-    drawn = ["classify", "occlusion", "segment-linear", "segment-knn", "video"]
+    dense = ["segment-linear", "segment-knn", "segment-upernet", "detect-cascade"]
+    drawn = ["classify", "occlusion", *dense, "video"]
     assert tasks_that_draw(TASKS) == drawn
-    named = "classify, occlusion, segment-linear, segment-knn or video"
+    named = f"{', '.join(drawn[:-1])} or video"
     with pytest.raises(UserError, match=rf"^a\.png: knn cannot be plotted; .* the task {named}$"):
         check_drawable(find_tasks(["knn"]), TASKS, Path("a.png"))

@@ -14,11 +14,12 @@ def write_results(path: Path, found: Mapping[int, Found], images: BoxedImages) -
     """Write the detections by image, with the ids that the annotation file has."""
     results: list[dict[str, Any]] = []
     for index in sorted(found):
-        results += _results(found[index], images.image_ids[index], images.category_ids)
+        results += results_of(found[index], images.image_ids[index], images.category_ids)
     atomic.write(path, json.dumps(results))
 
 
-def _results(found: Found, image_id: int, category_ids: tuple[int, ...]) -> list[dict[str, Any]]:
+def results_of(found: Found, image_id: int, category_ids: tuple[int, ...]) -> list[dict[str, Any]]:
+    """The detections in one image as COCO lists them."""
     corners = found.boxes.astype(float).tolist()
     results: list[dict[str, Any]] = [
         {

@@ -12,7 +12,14 @@ from attmask import atomic
 from attmask.data.coco import Annotated
 from attmask.errors import UserError
 from attmask.evaluation.metrics.detected import SURE, Found
-from attmask.evaluation.reporting.overlay import Drawn, Rectangle, colour_of, draw_over, shortened
+from attmask.evaluation.reporting.overlay import (
+    Drawn,
+    Rectangle,
+    colour_of,
+    draw_over,
+    resized_rgb,
+    shortened,
+)
 from attmask.evaluation.reporting.plot import INK, PAPER
 from attmask.wording import counted
 
@@ -140,12 +147,13 @@ def _draw_row(
     wide, tall = size
     dots = _DOTS_PER_INCH * _FINER
     pixels_wh = round(wide * dots), round(tall * dots)
+    picture = resized_rgb(example.pixels, pixels_wh)
     found = found_objects(example.found, names)
     for number, objects in enumerate((true_objects(example.truth, names), found)):
         left = _MARGIN + number * (_PANEL + _GAP) + (_PANEL - wide) / 2
         box = (left / width, (top - tall) / height, wide / width, tall / height)
         axes = figure.add_axes(box)
-        drawn = draw_over(example.pixels, objects, pixels_wh)
+        drawn = draw_over(picture, objects, example.truth.size_wh)
         axes.imshow(drawn, aspect="auto", interpolation="antialiased")
         axes.set_axis_off()
     wanted = int((~example.truth.is_crowd).sum())

@@ -22,6 +22,7 @@ _LETTERS = 1 / 42  # of the longer side
 _LEAST_LETTERS = 10  # pixels
 _LINE = 1 / 300
 _LONGEST = 28  # characters of a label
+_LEAST_SIDE, _MOST_SIDE = 512, 2048  # the longer side of a picture to look at
 _DARK = 140  # below it, letters on a colour are white
 
 
@@ -51,25 +52,33 @@ def resized_rgb(
 
 
 def draw_over(
-    pixels: UInt8[np.ndarray, "H W C"], objects: Sequence[Drawn], size_wh: tuple[int, int]
+    picture: UInt8[np.ndarray, "h w 3"], objects: Sequence[Drawn], size_wh: tuple[int, int]
 ) -> UInt8[np.ndarray, "h w 3"]:
-    """The image in another size with objects over it, large ones below small ones."""
-    height, width = pixels.shape[:2]
-    canvas = resized_rgb(pixels, size_wh)
-    x, y = size_wh[0] / width, size_wh[1] / height
+    """A picture with objects of an image of this size over it, large ones below small ones."""
+    height, width = picture.shape[:2]
+    canvas = picture.copy()
+    x, y = width / size_wh[0], height / size_wh[1]
     boxes = [_scaled(each.box, x, y) for each in objects]
     below = sorted(range(len(objects)), key=lambda place: -_area(boxes[place]))
     for place in below:
         if (rle := objects[place].rle) is not None:
-            mask = decode([rle], (width, height))[0]
+            mask = decode([rle], size_wh)[0]
             _blend_(canvas, mask, objects[place].colour)
     image = Image.fromarray(canvas)
     draw = ImageDraw.Draw(image)
-    line = max(1, round(max(size_wh) * _LINE))
+    line = max(1, round(max(width, height) * _LINE))
     for place in below:
         draw.rectangle(boxes[place], outline=objects[place].colour, width=line)
-    _write_labels(draw, [(box, each) for box, each in zip(boxes, objects, strict=True)], size_wh)
+    _write_labels(draw, list(zip(boxes, objects, strict=True)), (width, height))
     return np.array(image)
+
+
+def overlay_size(size_wh: tuple[int, int]) -> tuple[int, int]:
+    """The size of a picture to look at: small images are enlarged, very large ones reduced."""
+    longer = max(size_wh)
+    scale = min(max(longer, _LEAST_SIDE), _MOST_SIDE) / longer
+    width, height = (max(1, round(side * scale)) for side in size_wh)
+    return width, height
 
 
 def letters(size_wh: tuple[int, int]) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
