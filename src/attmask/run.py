@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import math
 import re
 import shutil
 import socket
@@ -293,23 +294,31 @@ class RunFolder:
 def check_settings(run: Path, there: RunConfig, asked: RunConfig, *, extend: bool = False) -> None:
     """Raise an error if a run cannot be resumed with these settings.
 
-    A run that is to `extend` may have more epochs.
+    A run that is to `extend` may have more epochs, or more steps where these are counted.
     """
-    epochs, wanted = there.schedule.epochs, asked.schedule.epochs
+    before, wanted = _length(there), _length(asked)
     others = differences(with_length(there, asked.schedule), asked)
-    if others or (wanted != epochs and not extend):
+    if others or (wanted != before and not extend):
         changed = "; ".join(others if extend else differences(there, asked))
-        longer = wanted > epochs and not others
+        longer = wanted > before and not others
         advice = "add --extend to train longer" if longer else "choose another --out"
         raise UserError(
             f"{run} holds a run with other settings ({changed}); {advice}, or use the same "
             "settings to resume"
         )
-    if wanted < epochs:
+    if wanted < before:
+        unit = "epochs" if getattr(there.schedule, "steps", None) is None else "steps"
+        count = getattr(there.schedule, unit)
         raise UserError(
-            f"{run} holds a run of {epochs} epochs, and --extend only makes it longer; use "
-            f"schedule.epochs={epochs + 1} or more"
+            f"{run} holds a run of {count} {unit}, and --extend only makes it longer; use "
+            f"schedule.{unit}={count + 1} or more"
         )
+
+
+def _length(config: RunConfig) -> tuple[int, float]:
+    """The epochs of a training, and its steps where it may end inside of an epoch."""
+    steps: int | None = getattr(config.schedule, "steps", None)
+    return config.schedule.epochs, math.inf if steps is None else float(steps)
 
 
 def refuse_other_folder(path: Path) -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
+from attmask.dense.config import DenseConfig, in_steps
+from attmask.detection.config import DetectConfig
 from attmask.errors import UserError
 from attmask.recipe import recipe_for
 from attmask.run_config import override
-from attmask.dense.config import DenseConfig, in_steps
-from attmask.detection.config import DetectConfig
 from attmask.segmentation.config import SegmentConfig
 
 

@@ -35,6 +35,8 @@ class Results:
     """The images of the last measure: those that selected, unless there are others."""
     measured: Mapping[str, float]
     """Of the best network."""
+    last_step: int
+    """The steps that were trained; the last epoch may be incomplete."""
 
     def lines(self) -> list[str]:
         """The results for people: the best epoch, the last one, and other images if measured."""
@@ -70,7 +72,7 @@ AnyTuning = TuningLoop[Any, Any, Any, Any]
 def known_results(trainer: AnyTuning) -> Results | None:
     """The results of a finished run that has them already; the same in all processes."""
     known = distributed.from_main(Results.read(trainer.run))
-    return known if known is not None and known.last_epoch == trainer.epoch else None
+    return known if known is not None and known.last_step == trainer.step else None
 
 
 def read_back(trainer: AnyTuning) -> Results:
@@ -104,6 +106,7 @@ def write_results(
         last=by_epoch[last],
         measured_on=measured_on,
         measured={metric.key: metric.value for metric in measured},
+        last_step=trainer.step,
     )
     file = trainer.run / RESULTS / _FILE
     try:
