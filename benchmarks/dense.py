@@ -28,7 +28,7 @@ from attmask.dense.statistics import Statistics
 from attmask.dense.step import DenseBatch, compute_gradients, update_
 from attmask.detection.batch import DetectBatch
 from attmask.hardware import Format, Precision
-from attmask.models.backbone import BackboneConfig, build_backbone
+from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from attmask.models.detection.config import DetectorConfig
 from attmask.models.detection.detector import Detector
 from attmask.models.detection.instances import Instances
@@ -94,7 +94,7 @@ def detector(batch: int, size: int) -> Step:
     return our_step(network, DetectBatch(images, truth, torch.arange(batch), 0))
 
 
-def backbone(size: int) -> torch.nn.Module:
+def backbone(size: int) -> Backbone:
     """ViT-S/16."""
     return build_backbone(BackboneConfig(), image_size=size, channels=3)
 

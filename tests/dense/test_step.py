@@ -40,7 +40,7 @@ def without_batch_norm(network: Segmenter) -> Segmenter:
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.eval()
-            module.train = lambda mode=True, own=module: own  # type: ignore[method-assign]
+            vars(module)["train"] = lambda mode=True, own=module: own
     return network
 
 
@@ -87,11 +87,8 @@ def test_another_step_draws_other_channels_and_another_part_too() -> None:
     tuned = tuner(small_segmenter(dropout=0.5))
     first = values(learned(tuned, batch(), NOW))
     assert values(learned(tuned, batch(), Now(4, 0, 1e-3))) != first
-    twice = SegmentBatch(
-        *(each.repeat(2, *[1] * (each.ndim - 1)) for each in (pictures(2), some_labels(2))),
-        torch.arange(4),
-        0,
-    )
+    images, labels = pictures(2).repeat(2, 1, 1, 1), some_labels(2).repeat(2, 1, 1)
+    twice = SegmentBatch(images, labels, torch.arange(4), 0)
     halves = learned(tuned, twice, NOW, 2).losses
     assert halves[0]["decode"] != halves[1]["decode"]
     assert halves[0]["auxiliary"] == pytest.approx(halves[1]["auxiliary"].item(), rel=0.2)

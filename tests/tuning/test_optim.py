@@ -1,5 +1,7 @@
 """The learning rates of layers, computed by hand, and the tensors that are not decayed."""
 
+from collections.abc import Callable
+
 import pytest
 from torch import nn
 
@@ -20,7 +22,7 @@ def backbone() -> Backbone:
     return build_backbone(config, image_size=64, channels=3)
 
 
-NETWORKS = {
+NETWORKS: dict[str, Callable[[], Segmenter | Detector]] = {
     "segmenter": lambda: Segmenter(backbone(), 4, SegmenterConfig(channels=8)),
     "detector": lambda: Detector(backbone(), 4, SMALL),
 }
