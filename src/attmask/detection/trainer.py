@@ -76,4 +76,4 @@ class DetectTrainer(DenseTrainer[DetectConfig, DetectBatch, Detector]):
         return tuple(Instances(box, label, mask, (height, width)) for _ in images)
 
     def _watch(self) -> Watch:
-        return Watch((), warmup_epochs=0)  # a loss of many parts has no value of mere guessing
+        return Watch((), warmup_epochs=0.0)  # a loss of many parts has no value of mere guessing
