@@ -121,7 +121,7 @@ def _write_labels(
         text = shortened(each.label)
         left, top, right, bottom = draw.textbbox((0, 0), text, font=font)
         pad = max(1, round((bottom - top) * 0.2))
-        wide, high = right - left + 2 * pad, bottom - top + 2 * pad
+        wide, high = float(right - left + 2 * pad), float(bottom - top + 2 * pad)
         places = [_inside(place, size_wh) for place in _places(box, wide, high)]
         covered = [sum(_overlap(place, other) for other in taken) for place in places]
         best = places[int(np.argmin(covered))]
