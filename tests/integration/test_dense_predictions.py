@@ -176,6 +176,7 @@ def test_options_of_classification_are_one_line_errors(
     assert len(errors.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_two_processes_write_what_one_does(
     detector: Path, boxed: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

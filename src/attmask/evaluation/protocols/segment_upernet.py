@@ -9,6 +9,7 @@ from pydantic import Field
 
 from attmask import distributed
 from attmask.agreement import together
+from attmask.data.class_names import list_values
 from attmask.data.masks import MaskedImages, PixelClasses
 from attmask.errors import UserError
 from attmask.evaluation.datasets.annotated import Segments
@@ -103,11 +104,10 @@ def _in_its_classes(segmenter: TrainedSegmenter, images: MaskedImages) -> Masked
     elif set(own.values) <= set(segmenter.values):
         known = segmenter.values
     else:
-        strange = [name for name in own.names if name not in segmenter.names]
+        strange = next(name for name, value in values.items() if value not in segmenter.values)
         raise UserError(
-            f"the segmenter does not know the class {(strange or own.names)[0]} of "
-            f"{images.source.root}; it has {len(segmenter.names)} classes with the values "
-            f"{', '.join(map(str, segmenter.values[:5]))}{', ...' * (len(segmenter.values) > 5)}"
+            f"the segmenter does not know the class {strange} of {images.source.root}; it has "
+            f"{len(segmenter.names)} classes, {list_values(segmenter.values)}"
         )
     ignored = tuple(value for value in own.ignored if value not in known)
     classes = PixelClasses(segmenter.names, known, ignored, min(own.first, *known))
