@@ -306,8 +306,9 @@ def check_settings(run: Path, there: RunConfig, asked: RunConfig, *, extend: boo
             f"{run} holds a run with other settings ({changed}); {advice}, or use the same "
             "settings to resume"
         )
-    if wanted < before:
-        unit = "epochs" if getattr(there.schedule, "steps", None) is None else "steps"
+    in_steps = math.isfinite(before[1])
+    if wanted < before or (in_steps and wanted != before and wanted[1] <= before[1]):
+        unit = "steps" if in_steps else "epochs"
         count = getattr(there.schedule, unit)
         raise UserError(
             f"{run} holds a run of {count} {unit}, and --extend only makes it longer; use "

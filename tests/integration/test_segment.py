@@ -97,7 +97,11 @@ def test_micro_batches_and_a_moving_average_go_on_to_the_same_bits(
 
 
 def test_a_length_in_steps_ends_inside_an_epoch_and_is_made_longer(
-    images: Path, start: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    images: Path,
+    start: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     run = tmp_path / "run"
     words = command(start, images, run, *SETTINGS)
@@ -114,6 +118,8 @@ def test_a_length_in_steps_ends_inside_an_epoch_and_is_made_longer(
     found = Results.read(run)
     assert found is not None
     assert (last_checkpoint(run).step, found.last_epoch) == (5, 3)
+    assert main(["resume", str(run), "--extend", "schedule.epochs=90"]) == 1
+    assert "a run of 5 steps" in capsys.readouterr().err
 
 
 def test_the_last_epoch_of_a_length_in_steps_is_completed_only_if_that_is_asked_for(
