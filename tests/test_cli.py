@@ -10,9 +10,9 @@ import pytest
 
 from attmask import __version__
 from attmask.cli import main, parse
-from attmask.finetuning.config import FinetuneConfig
+from attmask.kinds import KINDS
 from attmask.overrides import describe
-from attmask.recipe import load_recipe, read_recipe, recipes
+from attmask.recipe import load_recipe, read_recipe, recipe_for, recipes
 from attmask.run_config import override
 from tests.runs import COMMAND, SHORT, environment, finish, start
 
@@ -62,17 +62,25 @@ def test_each_commands_help_says_that_it_takes_overrides(
 def test_recipes_lists_every_recipe_with_its_summary_and_time_factor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    first, _, second = output(capsys, "recipes").partition("attmask finetune, classes of images:\n")
-    lines, others = first.splitlines()[1:], second.splitlines()
-    assert first.startswith("attmask pretrain, without labels:\n")
-    assert [line.split()[0] for line in lines] == recipes()
-    for line, name in zip(lines, recipes(), strict=True):
-        about = read_recipe(name).about
-        assert about.summary in line
-        assert f"γ {about.time_factor:.2f}" in line
-    assert any("knn 49.7" in line for line in lines if line.startswith("  ibot-high "))
-    assert [line.split()[0] for line in others] == recipes(FinetuneConfig)
-    assert any("accuracy 98.8" in line for line in others if line.startswith("  cifar10 "))
+    lines = output(capsys, "recipes").splitlines()
+    heads = [number for number, line in enumerate(lines) if not line.startswith("  ")]
+    assert [lines[number] for number in heads] == [
+        f"attmask {kind.COMMAND}, {kind.ABOUT}:" for kind in KINDS
+    ]
+    for kind, head, end in zip(KINDS, heads, [*heads[1:], len(lines)], strict=True):
+        listed = lines[head + 1 : end]
+        assert [line.split()[0] for line in listed] == recipes(kind) != []
+        for line, name in zip(listed, recipes(kind), strict=True):
+            about = recipe_for(kind, name).about
+            assert about.summary in line
+            assert (f"γ {about.time_factor or 0:.2f}" in line) == bool(about.time_factor)
+    for name, figure in (
+        ("ibot-high", "knn 49.7"),
+        ("cifar10", "accuracy 98.8"),
+        ("segment-ade20k", "mIoU 45.3"),
+        ("detect-coco", "box AP 48.8, mask AP 42.0"),
+    ):
+        assert any(line.startswith(f"  {name} ") and figure in line for line in lines)
 
 
 @pytest.mark.parametrize("name", ["ibot-high", "tiny"])

@@ -161,6 +161,7 @@ def test_the_threshold_decides_what_is_written(
         (("--top", "2", "--out", "x"), "--top was given"),
         (("--all", "--out", "x"), "--all was given"),
         (("--classifier", "file", "--out", "x"), "--classifier was given"),
+        (("--batch-size", "64", "--out", "x"), "--batch-size was given"),
     ],
 )
 def test_options_of_classification_are_one_line_errors(

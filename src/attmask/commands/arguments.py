@@ -21,7 +21,7 @@ def add_overrides(
     parser.epilog = f"key=value overrides a setting, e.g. {example}"
 
 
-def add_forward(parser: argparse.ArgumentParser) -> None:
+def add_forward(parser: argparse.ArgumentParser, *, batch: str = "images per forward pass") -> None:
     """Add the options of forward passes through a frozen network."""
     parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1, ... (default: auto)")
     parser.add_argument(
@@ -35,7 +35,7 @@ def add_forward(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=at_least(1),
         default=64,
-        help="images per forward pass (default: 64)",
+        help=f"{batch} (default: 64)",
     )
     parser.add_argument(
         "--workers",

@@ -21,12 +21,11 @@ def add(commands: Commands) -> None:
     parser = commands.add_parser(
         "predict",
         help="classify or segment images, or detect objects, with a fine-tuned network",
-        description="Classify images with a fine-tuned network, one line of CSV per image: its "
-        "name, the most probable class and its probability, and its label if it has one. An image "
-        "that cannot be read has a line without a class. With a multi-label classifier, all "
-        "classes from --threshold on are named, joined by |. A network that was trained to segment "
-        "or to detect writes to the folder --out instead: masks/NAME.png and classes.csv, or "
-        "detections.json in COCO's format; and overlays/NAME.jpg to look at.",
+        description="Predict what images show, with a fine-tuned network. A classifier gives one "
+        "line of CSV per image: its name, the most probable class and its probability, and its "
+        "label if it has one; the line of an image that cannot be read has no class. A segmenter "
+        "writes masks/NAME.png and classes.csv to the folder --out, a detector detections.json in "
+        "COCO's format; both add overlays/NAME.jpg to look at.",
     )
     parser.add_argument("checkpoint", metavar="RUN", help="fine-tuned run, or one of its step-...")
     parser.add_argument(
@@ -39,40 +38,42 @@ def add(commands: Commands) -> None:
         "--out",
         metavar="FILE.csv|DIR",
         type=Path,
-        help="file to write (default: print), or the folder for masks or detections",
-    )
-    parser.add_argument(
-        "--top", metavar="N", type=at_least(1), help="name the N most probable classes (default: 1)"
-    )
-    parser.add_argument(
-        "--threshold",
-        metavar="P",
-        type=float,
-        help="probability from which on a multi-label classifier names a class (default: 0.5), or "
-        "score from which on a detection is written and drawn (default: written from 0.05 on, "
-        "drawn from 0.5 on)",
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="add a column with the probability of each class"
+        help="file for the classes (default: print them), or folder for masks or detections",
     )
     parser.add_argument(
         "--split", choices=["train", "val", "test"], help="only this split (default: all)"
     )
     parser.add_argument(
+        "--threshold",
+        metavar="P",
+        type=float,
+        help="a multi-label classifier names all classes with at least this probability, joined "
+        "by | (default: 0.5); a detector writes and draws all detections with at least this score "
+        "(default: write from 0.05 on, draw from 0.5 on)",
+    )
+    add_processes(parser, "predict")
+    add_forward(parser, batch="images per forward pass of a classifier")
+    parser.set_defaults(run=run, batch_size=None)
+    classes = parser.add_argument_group("for classifiers only")
+    classes.add_argument(
+        "--top", metavar="N", type=at_least(1), help="name the N most probable classes (default: 1)"
+    )
+    classes.add_argument(
+        "--all", action="store_true", help="add a column with the probability of each class"
+    )
+    classes.add_argument(
         "--classifier",
         metavar="FILE",
         type=Path,
         help="classifier that the task linear has written, for a network that was not fine-tuned",
     )
-    parser.add_argument(
+    dense = parser.add_argument_group("for segmenters and detectors only")
+    dense.add_argument(
         "--overlays",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="write pictures of masks or detections to look at (default: yes)",
+        help="write pictures to look at (default: yes)",
     )
-    add_processes(parser, "predict")
-    add_forward(parser)
-    parser.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -95,7 +96,12 @@ def _write_folder(parsed: argparse.Namespace, kind: str) -> int:
     from attmask.wording import counted
 
     does = "segments images" if kind == "segment" else "detects objects"
-    given = {"--top": parsed.top, "--all": parsed.all or None, "--classifier": parsed.classifier}
+    given = {
+        "--top": parsed.top,
+        "--all": parsed.all or None,
+        "--classifier": parsed.classifier,
+        "--batch-size": parsed.batch_size,
+    }
     if kind == "segment":
         given["--threshold"] = parsed.threshold
     for option, value in given.items():
@@ -142,8 +148,8 @@ def _write_table(parsed: argparse.Namespace) -> int:
         threshold=parsed.threshold,
         device=parsed.device,
         precision=parsed.precision,
-        batch_size=parsed.batch_size,
         workers=parsed.workers,
+        **({} if parsed.batch_size is None else {"batch_size": parsed.batch_size}),
     )
     table = lines(predictions, every_class=parsed.all)
     if launched_rank() != 0:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from attmask import atomic, distributed
 from attmask.data.decode import UnreadableImageError, decode
+from attmask.data.pictures.endings import ENDINGS, HEIF_ENDINGS
 from attmask.data.source import Source
 from attmask.errors import UserError
 from attmask.evaluation.features.images import read_in_order, say_unreadable
@@ -62,11 +64,12 @@ class WholeImages:
     def each(self, out: Path, write: Callable[[WholeImage], None]) -> Written:
         """Write the predictions of all images; all processes of a group call it together."""
         unreadable, first = 0, 0
-        with counting("predicting", len(self)) as count:
+        renamed = self._renamed()
+        with counting("predicting", len(self)) as tell:
             for source in self.sources.values():
                 unread: list[int] = []
-                own = self._written(source, first, write, unread)
-                for _ in agreed(own, lambda _: 1, count, lambda: False):
+                own = self._written(source, first, renamed, write, unread)
+                for _ in agreed(own, lambda _: 1, tell, lambda: False):
                     pass
                 missing = sorted(index for part in distributed.gather(unread) for index in part)
                 if missing:
@@ -76,22 +79,47 @@ class WholeImages:
                 first += len(source)
         return Written(out, len(self) - unreadable, unreadable)
 
+    def _file_name(self, source: Source, index: int) -> str:
+        folder = source.root.name if len(self.sources) > 1 else ""
+        return str(PurePosixPath(folder, source.name(index)))
+
+    def _renamed(self) -> dict[int, str]:
+        """The names of the images whose own one an earlier image has, too, by their number."""
+        seen: set[int] = set()  # hashes, because the names of millions of images would be large
+        renamed: dict[int, str] = {}
+        number = 0
+        for source in self.sources.values():
+            for index in range(len(source)):
+                file_name = self._file_name(source, index)
+                name = safe_name(file_name)
+                if hash(name) in seen:
+                    longer = safe_name(file_name, keeps_ending=True)
+                    others = chain([longer], (f"{longer}-{copy}" for copy in count(2)))
+                    name = next(other for other in others if hash(other) not in seen)
+                    renamed[number] = name
+                seen.add(hash(name))
+                number += 1
+        return renamed
+
     def _written(
-        self, source: Source, first: int, write: Callable[[WholeImage], None], unread: list[int]
+        self,
+        source: Source,
+        first: int,
+        renamed: Mapping[int, str],
+        write: Callable[[WholeImage], None],
+        unread: list[int],
     ) -> Iterator[int]:
         """Write the share of this process, image after image; the unreadable ones are noted."""
         share = distributed.share_of(len(source))
-        folder = source.root.name if len(self.sources) > 1 else ""
-        doubles = _doubles(source)
         reader = _Reader(source, self.showing, self.overlays)
         batches = read_in_order(reader, share, batch_size=1, workers=self.workers)
         for index, (shown, size, picture) in zip(share, batches, strict=False):
             height, width = size[0].tolist()
             if height:
-                file_name = str(PurePosixPath(folder, source.name(index)))
-                name = safe_name(file_name, keeps_ending=index in doubles)
+                number, file_name = first + index, self._file_name(source, index)
+                name = renamed.get(number) or safe_name(file_name)
                 size_hw = (height, width)
-                image = WholeImage(first + index, file_name, name, shown[0], size_hw, picture[0])
+                image = WholeImage(number, file_name, name, shown[0], size_hw, picture[0])
                 try:
                     write(image)
                 except OSError as fault:
@@ -127,23 +155,12 @@ class _Reader:
 
 
 def safe_name(name: str, *, keeps_ending: bool = False) -> str:
-    """A name without ending that stays below a folder, whatever it contains."""
+    """A name without the ending of a picture that stays below a folder, whatever it contains."""
     parts = [part for part in name.replace("\\", "/").replace(":", "/").split("/") if part.strip()]
     parts = [part for part in parts if part not in (".", "..")] or ["image"]
     path = PurePosixPath(*parts)
-    return str(path if keeps_ending else path.with_suffix(""))
-
-
-def _doubles(source: Source) -> set[int]:
-    """The images whose name without ending an earlier image has, too."""
-    seen: set[int] = set()
-    doubles = set()
-    for index in range(len(source)):
-        own = hash(safe_name(source.name(index)))  # names of millions of images would be large
-        if own in seen:
-            doubles.add(index)
-        seen.add(own)
-    return doubles
+    is_picture = path.suffix.lower() in (*ENDINGS, *HEIF_ENDINGS)
+    return str(path.with_suffix("") if is_picture and not keeps_ending else path)
 
 
 def check_folder(out: Path, images: Path) -> None:

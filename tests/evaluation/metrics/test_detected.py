@@ -75,7 +75,7 @@ def test_f1_counts_right_wrong_and_missed_boxes(seen: Found, wanted: Annotated, 
 
 def test_tensors_become_run_lengths() -> None:
     masks = torch.rand(2, 9, 7, generator=torch.Generator().manual_seed(0)) > 0.5
-    seen = Found.of(torch.rand(2, 4), torch.rand(2), torch.tensor([1, 0]), masks)
+    seen = Found.of(torch.rand(2, 4), torch.rand(2), torch.tensor([1, 0]), masks.split(1))
     assert seen.rles is not None
     assert np.array_equal(decode(seen.rles, (7, 9)), masks.numpy())
     assert len(seen) == 2

@@ -29,7 +29,7 @@ def test_results_have_the_ids_of_the_annotation_file_and_pycocotools_reads_them(
     masks = torch.zeros(2, 12, 20, dtype=torch.bool)
     masks[:, 3:7, 2:8] = True
     boxes = torch.tensor([[2.0, 3, 8, 7], [0, 0, 5.5, 4]])
-    seen = Found.of(boxes, torch.tensor([0.75, 0.5]), torch.tensor([0, 2]), masks)
+    seen = Found.of(boxes, torch.tensor([0.75, 0.5]), torch.tensor([0, 2]), [masks])
     without = Found.of(boxes[:1], torch.tensor([0.25]), torch.tensor([1]), None)
     write_results(tmp_path / "results.json", {2: without, 0: seen}, images)
     results = json.loads((tmp_path / "results.json").read_text())

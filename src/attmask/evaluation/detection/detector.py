@@ -1,10 +1,11 @@
 """A trained detector: its network, its classes, and how it is shown whole images."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
 from attmask.evaluation.digest import weights_digest
@@ -14,6 +15,8 @@ from attmask.evaluation.showing import Showing
 from attmask.models.detection.detector import Detector
 from attmask.models.detection.instances import paste_masks
 from attmask.models.detection.padding import padded
+
+_MOST_PIXELS = 2**26  # of all masks that are pasted at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +41,19 @@ class TrainedDetector:
             (found,) = network.detect(padded([image], network.backbone.patch_size), [shown_hw])
         y, x = (own / seen for own, seen in zip(size_hw, shown_hw, strict=True))
         boxes = found.boxes.float() * torch.tensor([x, y, x, y], device=found.boxes.device)
-        masks = paste_masks(found.masks, boxes, size_hw) if self.has_masks else None
+        masks = _pasted(found.masks, boxes, size_hw) if self.has_masks else None
         return Found.of(boxes, found.scores, found.labels, masks)
 
     @cached_property
     def digest(self) -> str:
         """A hash of the weights, for cards."""
         return weights_digest({"network": self.network})
+
+
+def _pasted(
+    masks: Float[Tensor, "n M M"], boxes: Float[Tensor, "n 4"], size_hw: tuple[int, int]
+) -> Iterator[Bool[Tensor, "_ H W"]]:
+    """The masks in the size of the image, as many at a time as fit into the memory."""
+    count = max(1, _MOST_PIXELS // (size_hw[0] * size_hw[1]))
+    for some, their_boxes in zip(masks.split(count), boxes.split(count), strict=True):
+        yield paste_masks(some, their_boxes, size_hw)

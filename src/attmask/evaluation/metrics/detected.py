@@ -1,5 +1,6 @@
 """What was detected in one image, and how much of it is right."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,14 +28,17 @@ class Found:
     """The masks as run lengths, which are small; None for detections without masks."""
 
     @classmethod
-    def of(cls, boxes: Tensor, scores: Tensor, labels: Tensor, masks: Tensor | None) -> "Found":
-        """From tensors; the masks are n H W."""
-        pixels = None if masks is None else masks.cpu().numpy().astype(np.uint8)
+    def of(
+        cls, boxes: Tensor, scores: Tensor, labels: Tensor, masks: Iterable[Tensor] | None
+    ) -> "Found":
+        """From tensors; the masks come in chunks of n H W, because all at once may be too large."""
         return cls(
             boxes.float().cpu().numpy(),
             scores.float().cpu().numpy(),
             labels.long().cpu().numpy(),
-            None if pixels is None else tuple(encode(pixels)),
+            None
+            if masks is None
+            else tuple(rle for chunk in masks for rle in encode(chunk.cpu().numpy())),
         )
 
     def __len__(self) -> int:

@@ -149,10 +149,10 @@ def _places(box: Rectangle, wide: float, high: float) -> Iterator[Rectangle]:
 
 
 def _inside(place: Rectangle, size_wh: tuple[int, int]) -> Rectangle:
-    """The same rectangle, moved into the picture."""
+    """The same rectangle, moved into the picture and to whole pixels, which keep letters sharp."""
     x1, y1, x2, y2 = place
-    left = max(0.0, min(x1, size_wh[0] - (x2 - x1)))
-    top = max(0.0, min(y1, size_wh[1] - (y2 - y1)))
+    left = float(max(0, min(round(x1), size_wh[0] - round(x2 - x1))))
+    top = float(max(0, min(round(y1), size_wh[1] - round(y2 - y1))))
     return left, top, left + x2 - x1, top + y2 - y1
 
 
