@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from attmask.data.coco import Annotated
 from attmask.data.config import DataConfig
-from attmask.detection.augment import DetectAugment, DetectAugmentConfig, scaled_hw
+from attmask.detection.augment import DetectAugment, DetectAugmentConfig
 from attmask.models.detection.instances import Instances
 
 HEIGHT, WIDTH = 60, 80
@@ -80,17 +80,6 @@ def test_the_shorter_side_is_one_of_the_sizes_and_the_longer_is_limited() -> Non
     assert sizes == {(48, 64), (64, 85)}
     narrow = SMALL.model_copy(update={"crop": False, "longest": 70})
     assert {augmented(n, narrow)[1].size_hw for n in range(20)} == {(48, 64), (53, 70)}
-
-
-@pytest.mark.parametrize(
-    ("size_hw", "wanted"),
-    [((480, 640), (800, 1067)), ((427, 640), (800, 1199)), ((300, 1000), (400, 1333))],
-)
-def test_sizes_are_rounded_as_in_the_field(
-    size_hw: tuple[int, int], wanted: tuple[int, int]
-) -> None:
-    assert scaled_hw(size_hw, 800, 1333) == wanted
-    assert scaled_hw(size_hw[::-1], 800, 1333) == wanted[::-1]
 
 
 def test_without_changes_everything_is_as_it_was() -> None:

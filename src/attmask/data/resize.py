@@ -7,6 +7,13 @@ from jaxtyping import Int16, UInt8
 _FEW_CHANNELS = 4  # as many OpenCV resizes at once, in every version
 
 
+def fitted_hw(size_hw: tuple[int, int], long_short: tuple[int, int]) -> tuple[int, int]:
+    """The largest size of the same shape whose longer and shorter sides fit these, as in mmcv."""
+    scale = min(max(long_short) / max(size_hw), min(long_short) / min(size_hw))
+    height, width = (max(1, int(side * scale + 0.5)) for side in size_hw)
+    return height, width
+
+
 def resized_pixels(
     pixels: UInt8[np.ndarray, "H W C"], size_hw: tuple[int, int]
 ) -> UInt8[np.ndarray, "h w C"]:

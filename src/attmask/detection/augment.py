@@ -12,10 +12,9 @@ from torch import Tensor
 
 from attmask.data.coco import Annotated
 from attmask.data.config import DataConfig
+from attmask.data.resize import fitted_hw, resized_pixels
 from attmask.models.detection.instances import Instances
 from attmask.settings import Config, setting
-
-_OPENCV_CHANNELS = 4  # with more it resizes one channel after the other
 
 
 class DetectAugmentConfig(Config):
@@ -79,11 +78,9 @@ class DetectAugment:
         if draw.random() < config.flip:
             seen = seen.flipped()
         if config.crop and draw.random() < 0.5:
-            seen = seen.resized(
-                scaled_hw(seen.size_hw, draw.choice(config.crop_sizes), config.longest)
-            )
+            seen = seen.fitted(config.longest, draw.choice(config.crop_sizes))
             seen = seen.cropped(*_window(seen.size_hw, config.crop_range, draw))
-        seen = seen.resized(scaled_hw(seen.size_hw, draw.choice(config.sizes), config.longest))
+        seen = seen.fitted(config.longest, draw.choice(config.sizes))
         truth = Instances(
             torch.from_numpy(seen.boxes),
             torch.from_numpy(seen.labels),
@@ -118,6 +115,10 @@ class _Seen:
         boxes = np.stack([width - x2, y1, width - x1, y2], axis=1)
         return _Seen(self.pixels[:, ::-1], boxes, self.labels, self.masks[:, :, ::-1])
 
+    def fitted(self, longest: int, shorter: int) -> "_Seen":
+        """In the size with this shorter side, or less where the longer one would be too long."""
+        return self.resized(fitted_hw(self.size_hw, (longest, min(longest, shorter))))
+
     def resized(self, size_hw: tuple[int, int]) -> "_Seen":
         """Boxes are stretched as the image is; of masks the nearest pixel is taken."""
         (height, width), (was_high, was_wide) = size_hw, self.size_hw
@@ -128,7 +129,7 @@ class _Seen:
             cv2.resize(np.ascontiguousarray(old), (width, height), dst=new, interpolation=nearest)
         limits = np.array([width, height] * 2, dtype=np.float32)  # that rounding may exceed
         boxes = np.clip(self.boxes * stretch, 0, limits)
-        return _Seen(resize(self.pixels, size_hw), boxes, self.labels, masks)
+        return _Seen(resized_pixels(self.pixels, size_hw), boxes, self.labels, masks)
 
     def cropped(self, rows: slice, columns: slice) -> "_Seen":
         """The objects whose box has an area in the window."""
@@ -138,28 +139,6 @@ class _Seen:
         kept = (boxes[:, 2:] > boxes[:, :2]).all(axis=1)
         masks = self.masks[kept, rows, columns]
         return _Seen(self.pixels[rows, columns], boxes[kept], self.labels[kept], masks)
-
-
-def scaled_hw(size_hw: tuple[int, int], shorter: int, longest: int) -> tuple[int, int]:
-    """The size with this shorter side, or less where the longer one would be over `longest`."""
-    scale = min(shorter / min(size_hw), longest / max(size_hw))
-    height, width = (max(1, int(side * scale + 0.5)) for side in size_hw)
-    return height, width
-
-
-def resize(
-    pixels: UInt8[np.ndarray, "H W C"], size_hw: tuple[int, int]
-) -> UInt8[np.ndarray, "height width C"]:
-    """Bilinear where the image grows, the mean of the covered pixels where it shrinks."""
-    (height, width), channels = size_hw, pixels.shape[2]
-    shrinks = height * width < pixels.shape[0] * pixels.shape[1]
-    how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    if channels > _OPENCV_CHANNELS:
-        planes = (np.ascontiguousarray(plane) for plane in pixels.transpose(2, 0, 1))
-        grown = [cv2.resize(plane, (width, height), interpolation=how) for plane in planes]
-        return np.stack(grown, axis=2)
-    resized = cv2.resize(np.ascontiguousarray(pixels), (width, height), interpolation=how)
-    return np.asarray(resized).reshape(height, width, channels)  # OpenCV drops an axis of one
 
 
 def normalised(pixels: UInt8[np.ndarray, "H W C"], data: DataConfig) -> Float[Tensor, "C H W"]:

@@ -8,8 +8,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from attmask.data.config import DataConfig
-from attmask.data.resize import resized_pixels
-from attmask.evaluation.segmentation.inference import fitting
+from attmask.data.resize import fitted_hw, resized_pixels
 
 
 @dataclass(frozen=True)
@@ -22,5 +21,5 @@ class Showing:
     def __call__(self, pixels: UInt8[np.ndarray, "H W C"]) -> UInt8[Tensor, "C h w"]:
         """An image in the size in which it is shown."""
         height, width = pixels.shape[:2]
-        small = resized_pixels(pixels, fitting((height, width), self.long_short))
+        small = resized_pixels(pixels, fitted_hw((height, width), self.long_short))
         return torch.from_numpy(np.ascontiguousarray(small.transpose(2, 0, 1)))

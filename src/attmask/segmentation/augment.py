@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attmask.data.config import DataConfig
 from attmask.data.masks import IGNORED
-from attmask.data.resize import resized_labels, resized_pixels
+from attmask.data.resize import fitted_hw, resized_labels, resized_pixels
 from attmask.segmentation.photometric import distort
 from attmask.settings import Config, setting
 
@@ -92,7 +92,8 @@ class SegmentAugment:
         """The normalised crop and its labels, with the changes that `number` draws."""
         config, draw = self.config, np.random.default_rng(number)
         factor = float(draw.uniform(*config.scale))
-        size_hw = self._fitting(labels.shape, factor)
+        long, short = (int(side * factor) for side in self.long_short)
+        size_hw = fitted_hw((labels.shape[0], labels.shape[1]), (long, short))
         pixels, labels = resized_pixels(pixels, size_hw), resized_labels(labels, size_hw)
         box = self._box(labels, draw)
         pixels, labels = pixels[box], labels[box]
@@ -102,13 +103,6 @@ class SegmentAugment:
         if pixels.shape[2] == 3 and config.photometric > 0:
             pixels = distort(pixels, draw, config.photometric)
         return self._padded(pixels, labels)
-
-    def _fitting(self, size_hw: tuple[int, ...], factor: float) -> tuple[int, int]:
-        """The size in which an image just fits the scaled long and short side."""
-        long, short = (int(side * factor) for side in self.long_short)
-        height, width = size_hw
-        ratio = min(max(long, short) / max(size_hw), min(long, short) / min(size_hw))
-        return max(1, int(height * ratio + 0.5)), max(1, int(width * ratio + 0.5))
 
     def _box(self, labels: Labels, draw: np.random.Generator) -> tuple[slice, slice]:
         """A crop at a random place, of several classes if a few attempts find one."""

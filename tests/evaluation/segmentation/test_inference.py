@@ -16,7 +16,6 @@ from attmask.evaluation.segmentation import inference
 from attmask.evaluation.segmentation.inference import (
     Inference,
     InferenceConfig,
-    fitting,
     window_starts,
 )
 from attmask.models.backbone import BackboneConfig, build_backbone
@@ -250,19 +249,3 @@ def test_a_segmenter_classifies_an_image_of_any_size(patch_size: int) -> None:
 def test_impossible_settings_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         InferenceConfig(**options)
-
-
-@pytest.mark.parametrize(
-    ("size_hw", "wanted"),
-    [
-        ((512, 683), (512, 683)),
-        ((256, 341), (512, 682)),
-        ((683, 512), (683, 512)),
-        ((1024, 2048), (512, 1024)),
-        ((100, 1000), (205, 2048)),  # the longer side is at its limit
-        ((300, 400), (512, 683)),  # 682.67 is rounded
-        ((1, 5000), (1, 2048)),
-    ],
-)
-def test_sizes_that_fit(size_hw: tuple[int, int], wanted: tuple[int, int]) -> None:
-    assert fitting(size_hw, (2048, 512)) == wanted

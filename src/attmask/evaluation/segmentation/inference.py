@@ -124,12 +124,6 @@ class Inference:
         return total.div_(count.to(total.device))
 
 
-def fitting(size_hw: tuple[int, int], long_short: tuple[int, int]) -> tuple[int, int]:
-    """The largest size of the same shape whose longer and shorter sides fit, as in mmcv."""
-    long, short = long_short
-    return _scaled(size_hw, min(long / max(size_hw), short / min(size_hw)))
-
-
 def window_starts(size: int, crop: int, stride: int) -> list[int]:
     """Where windows begin along one side: at multiples of the stride, the last moved inside."""
     last = max(size - crop, 0)
