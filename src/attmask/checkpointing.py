@@ -11,7 +11,7 @@ import torch
 
 from attmask import atomic, distributed
 from attmask.agreement import SharedError, together
-from attmask.checkpoint import CheckpointConfig
+from attmask.checkpoint import Checkpoint, CheckpointConfig
 from attmask.divergence import DivergedError, SkippedSteps
 from attmask.errors import UserError
 from attmask.run import CHECKPOINTS, RunFolder, amount
@@ -62,6 +62,7 @@ class Checkpointing:
         found = self.folder.resume(self.state.wanted_groups)
         if found is None:
             return 0
+        self._require_same_classes(found)
         try:
             self.state.restore(found)
             self._scaler.load_state_dict(found.info["scaler"])
@@ -75,6 +76,17 @@ class Checkpointing:
         self.saved_step = found.step
         self._skipped.count = int(found.info.get("skipped_steps", 0))
         return found.step
+
+    def _require_same_classes(self, found: Checkpoint) -> None:
+        """Raise an error if the annotations mean something else than those that were trained on."""
+        for name in ("classes", "values", "category_ids"):
+            here, there = self._about.get(name), found.info.get(name)
+            if here is not None and there is not None and here != there:
+                called = name.replace("_", " ")
+                raise UserError(
+                    f"{self.folder.path} holds a run with the {called} {_short(there)}, but the "
+                    f"annotations have {_short(here)}; restore them, or choose another --out"
+                )
 
     def say_what_is_kept(self, total_steps: int) -> None:
         """Say what `checkpoint.keep_every_epochs` will take, and warn if the disk is too small."""
@@ -219,3 +231,9 @@ class Checkpointing:
         except UserError:  # nothing is lost but what cannot be saved
             return False
         return True
+
+
+def _short(values: object) -> str:
+    """A list of names or numbers, shortened in the middle of a message."""
+    text = ", ".join(map(str, values)) if isinstance(values, list) else str(values)
+    return text if len(text) <= 60 else f"{text[:57]}..."

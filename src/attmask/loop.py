@@ -32,7 +32,7 @@ from attmask.interrupt import StopRequestedError, stop_signals
 from attmask.metric import Metric
 from attmask.monitor import Monitor, read_metrics
 from attmask.run import RunFolder
-from attmask.run_config import AnyRun, check_shares, with_epochs
+from attmask.run_config import AnyRun, check_shares, with_length
 from attmask.schedules import Now, Timetable, changes_at
 from attmask.state import TrainingState
 from attmask.step_log import StepLog
@@ -253,12 +253,14 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
         """Log what the schedules of a longer training change from here on."""
         if (before := self.folder.extended_from) is None or not distributed.is_main():
             return
-        planned = self._timetable(with_epochs(self.config, before))
+        planned = self._timetable(with_length(self.config, before))
+        same = before.epochs == self.config.schedule.epochs
         log.info(
-            "extended from %d to %d epochs: from step %d on, schedules are those of a training of "
+            "extended from %d to %d %s: from step %d on, schedules are those of a training of "
             "%d steps (%s)",
-            before,
-            self.config.schedule.epochs,
+            planned.steps if same else before.epochs,
+            self.schedules.steps if same else self.config.schedule.epochs,
+            "steps" if same else "epochs",
             self.step,
             self.schedules.steps,
             changes_at(self.step, planned, self.schedules) or "nothing changes at this step",
@@ -393,9 +395,15 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
             train = self.config.train
             raise UserError(
                 f"{self.device} is out of memory with {train.batch_size} images in "
-                f"{train.accumulate} parts; use train.accumulate={2 * train.accumulate} or "
-                "train.recompute=true, which change only memory and time"
+                f"{train.accumulate} parts; use {self._less_memory()}"
             ) from fault
+
+    def _less_memory(self) -> str:
+        """The settings with which a step takes less memory, for a message."""
+        parts = 2 * self.config.train.accumulate
+        return (
+            f"train.accumulate={parts} or train.recompute=true, which change only memory and time"
+        )
 
     @contextmanager
     def _in_update(self) -> Iterator[None]:

@@ -37,6 +37,7 @@ from attmask.run_config import (
     to_yaml,
     with_length,
 )
+from attmask.schedules import LengthConfig
 from attmask.wording import counted
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ class RunFolder:
         self.images = len(source)
         self.fingerprint = fingerprint(source)
         self.history = History()
-        self.extended_from: int | None = None
-        """The number of epochs that the run had before it was made longer by this start."""
+        self.extended_from: LengthConfig | None = None
+        """The schedule that the run had before it was made longer by this start."""
         self._data: Path | None = None
         self._has_checkpoints = False
 
@@ -255,8 +256,8 @@ class RunFolder:
         """Write the settings; a run that is made longer is recorded as such."""
         self.history = read_history(self.path)
         before = self.config if found is None else _config_of(self.path, found, type(self.config))
-        if before.schedule.epochs != self.config.schedule.epochs and found is not None:
-            self.extended_from = before.schedule.epochs
+        if _length(before) != _length(self.config) and found is not None:
+            self.extended_from = before.schedule
             event = Extension(
                 step=found.step,
                 epochs_before=before.schedule.epochs,

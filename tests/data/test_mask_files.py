@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from attmask.data.mask_files import find_masks, read_values
+from attmask.data.mask_files import find_masks, folder_with_masks, read_values
 from attmask.data.sources import open_images
 from attmask.errors import UserError
 from tests.real_data import FOLDER, needs
@@ -222,3 +222,13 @@ def test_the_pets_have_trimaps() -> None:
         "train": 1480,
         "val": 740,
     }
+
+
+def test_text_files_beside_images_are_no_masks(tmp_path: Path) -> None:
+    write(tmp_path / "images/train/a.png", np.zeros((2, 2, 3), np.uint8))
+    (tmp_path / "labels/train").mkdir(parents=True)
+    (tmp_path / "labels/train/a.txt").write_text("0 0.5 0.5 1 1")
+    splits = open_images(tmp_path / "images").splits
+    assert folder_with_masks(splits) is None
+    write(tmp_path / "masks/train/a.png", np.zeros((2, 2), np.uint8))
+    assert folder_with_masks(splits) == tmp_path

@@ -1,5 +1,7 @@
 """attmask finetune with a recipe of detection: results, resume, lengths, wrong input."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -150,3 +152,57 @@ def test_folders_of_other_runs_are_refused_in_one_line(
     assert "has the settings of a run of kind pretrain, not detect" in said
     said = complaint(capsys, command(start, images, whole, "--recipe", "segment-own", *SHORT))
     assert "has the settings of a run of kind detect, not segment" in said
+
+
+def test_test_images_without_an_object_are_left_out_of_the_results(
+    start: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = write_boxed(tmp_path / "images", train=4, val=2)
+    empty = json.loads((data / "annotations/instances_val2017.json").read_text())
+    empty["annotations"] = []
+    (data / "annotations/instances_test2017.json").write_text(json.dumps(empty))
+    shutil.copytree(data / "val2017", data / "test2017")
+    with caplog.at_level("INFO"):
+        assert (
+            main(
+                command(
+                    start,
+                    data,
+                    tmp_path / "run",
+                    *SETTINGS,
+                    "schedule.steps=1",
+                    "schedule.lr_warmup_steps=0",
+                )
+            )
+            == 0
+        )
+    found = Results.read(tmp_path / "run")
+    assert found is not None
+    assert found.measured_on == "val"
+    assert "the images of test have no objects" in caplog.text
+
+
+def test_boxes_without_masks_are_learned_alone(start: Path, tmp_path: Path) -> None:
+    data = write_boxed(tmp_path / "images", train=4, val=2)
+    for file in data.glob("annotations/*.json"):
+        content = json.loads(file.read_text())
+        for each in content["annotations"]:
+            del each["segmentation"]
+        file.write_text(json.dumps(content))
+    assert (
+        main(
+            command(
+                start,
+                data,
+                tmp_path / "run",
+                *SETTINGS,
+                "schedule.steps=1",
+                "schedule.lr_warmup_steps=0",
+            )
+        )
+        == 0
+    )
+    (first, *_) = [r for r in read_metrics(tmp_path / "run") if "loss.total" in r]
+    assert [first[f"loss.mask_{stage}"] for stage in (1, 2, 3)] == [0, 0, 0]
+    assert first["loss.box_1"] >= 0
+    assert not [key for r in read_metrics(tmp_path / "run") for key in r if "detect.mask" in key]

@@ -3,7 +3,9 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import attmask
 from attmask import checkpoint
@@ -209,3 +211,46 @@ def test_images_without_masks_and_folders_of_other_runs_are_one_line(
     assert "has the settings of a run of kind pretrain, not segment" in said
     said = complaint(capsys, command(start, images, whole, *SHORT))
     assert "has the settings of a run of kind segment, not finetune" in said
+
+
+def test_masks_that_mean_something_else_are_refused_when_a_run_goes_on(
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_masked(tmp_path / "images", train=4, val=2)
+    words = command(
+        start, data, tmp_path / "run", *SETTINGS, "schedule.steps=1", "schedule.lr_warmup_steps=0"
+    )
+    assert main(words) == 0
+    for file in data.glob("masks/*/*.png"):
+        values = np.array(Image.open(file))
+        Image.fromarray(np.where(values == 2, 9, values).astype(np.uint8)).save(file)
+    said = complaint(capsys, [*words, "schedule.steps=2", "--extend"])
+    assert "holds a run with the classes 0, 1, 2, but the annotations have 0, 1, 9" in said
+
+
+def test_test_images_without_a_labelled_pixel_are_left_out_of_the_results(
+    start: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = write_masked(tmp_path / "images", train=4, val=2)
+    for folder in ("images", "masks"):
+        (data / folder / "test").mkdir()
+    Image.fromarray(np.zeros((32, 32, 3), np.uint8)).save(data / "images/test/0.png")
+    Image.fromarray(np.full((32, 32), 255, np.uint8)).save(data / "masks/test/0.png")
+    with caplog.at_level("INFO"):
+        assert (
+            main(
+                command(
+                    start,
+                    data,
+                    tmp_path / "run",
+                    *SETTINGS,
+                    "schedule.steps=1",
+                    "schedule.lr_warmup_steps=0",
+                )
+            )
+            == 0
+        )
+    found = Results.read(tmp_path / "run")
+    assert found is not None
+    assert found.measured_on == "val"
+    assert "the images of test have no labelled pixel" in caplog.text

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from attmask.detection.config import DetectConfig
 from attmask.errors import UserError
 from attmask.finetuning.config import FinetuneConfig
+from attmask.recipe import recipe_for
 from attmask.segmentation.config import SegmentConfig
 from attmask.tuning.complete import complete
 from tests.evaluation.models import tiny_backbone
@@ -45,6 +46,14 @@ def test_a_relative_path_becomes_absolute(
     monkeypatch.chdir(tmp_path)
     config = complete(FinetuneConfig(), f"{weights.name}@heads=2", Path("run"), [])
     assert config.network.start == f"{weights}@heads=2"
+
+
+def test_epochs_of_a_recipe_that_counts_steps_are_refused(weights: Path, tmp_path: Path) -> None:
+    recipe, named = recipe_for(SegmentConfig, "segment-ade20k").config, f"{weights}@heads=2"
+    with pytest.raises(UserError, match="the recipe is 160000 steps long"):
+        complete(recipe, named, tmp_path / "run", ["schedule.epochs=5"])
+    both = ["schedule.epochs=5", "schedule.steps=null"]
+    assert complete(recipe, named, tmp_path / "run", both).schedule.epochs == 5
 
 
 def test_what_is_no_checkpoint_is_one_line(tmp_path: Path) -> None:

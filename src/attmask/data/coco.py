@@ -52,6 +52,10 @@ class Annotated:
 
     def rles(self) -> list[Rle]:
         """The masks as run lengths; an object without segmentation fills its box."""
+        return self._rles
+
+    @cached_property
+    def _rles(self) -> list[Rle]:
         return [self._rle(row) for row in range(len(self))]
 
     def masks(self) -> UInt8[np.ndarray, "n H W"]:

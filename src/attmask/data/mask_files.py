@@ -83,7 +83,7 @@ def folder_with_masks(sources: Mapping[str, Source]) -> Path | None:
     folder = sources["train"].root.absolute().parent
     data = folder.parent if folder.name == _IMAGES else folder
     has_masks = any(
-        (data / _folder(kind, source)).is_dir() for kind in _kinds() for source in sources.values()
+        _files(data / _folder(kind, source)) for kind in _kinds() for source in sources.values()
     )
     return data if has_masks else None
 

@@ -1,14 +1,18 @@
 """The settings that trainings of dense prediction have in common."""
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from pydantic import field_validator
 
+from attmask import distributed
 from attmask.run_config import batch_problems
 from attmask.schedules import LengthConfig
 from attmask.settings import setting
 from attmask.tuning.config import TunedConfig, TunedOptimConfig
+
+log = logging.getLogger(__name__)
 
 
 class DenseScheduleConfig(LengthConfig):
@@ -22,7 +26,7 @@ class DenseScheduleConfig(LengthConfig):
     )
     lr: float = setting(1e-4, "learning rate for lr_batch images a step", paper="1e-4", gt=0)
     lr_batch: int | None = setting(
-        None, "the learning rate is scaled by batch_size / lr_batch (null: not)", paper="16", ge=1
+        None, "the learning rate is scaled by batch_size / lr_batch (null: not)", paper="null", ge=1
     )
     lr_warmup_steps: int = setting(500, "steps of linear warm-up", paper="500, ADE20K 1500", ge=0)
     lr_warmup_factor: float = setting(
@@ -79,9 +83,21 @@ def problems(config: DenseConfig) -> Iterator[str]:
 
 def in_steps(config: AnyDense, images: int) -> AnyDense:
     """The settings with the number of epochs that a length in steps takes."""
-    if config.schedule.steps is None:
-        return config
     per_epoch = max(1, images // config.train.batch_size)
+    if config.schedule.steps is None:
+        _warn_of_long_warmup(config, config.schedule.epochs * per_epoch)
+        return config
     epochs = -(-config.schedule.steps // per_epoch)
     schedule = config.schedule.model_copy(update={"epochs": epochs})
     return config.model_copy(update={"schedule": schedule})
+
+
+def _warn_of_long_warmup(config: DenseConfig, steps: int) -> None:
+    warmup = config.schedule.lr_warmup_steps
+    if warmup >= steps and distributed.is_main():
+        log.warning(
+            "the learning rate rises for %d steps, but there are %d in all; lower "
+            "schedule.lr_warmup_steps, or train longer",
+            warmup,
+            steps,
+        )

@@ -115,6 +115,12 @@ class DenseTrainer(
             log.info("batch norm: on a CPU, each process normalises by its own images")
         return network
 
+    def _less_memory(self) -> str:
+        return (
+            "train.recompute=true, which changes only memory and time, or smaller images or a "
+            "smaller train.batch_size"
+        )
+
     def _learn_from(
         self, batch: AnyBatchType, now: Now, *, observe: bool
     ) -> tuple[DenseReport, Update]:

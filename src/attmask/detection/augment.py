@@ -30,7 +30,9 @@ class DetectAugmentConfig(Config):
     )
     flip: float = setting(0.5, "probability of a horizontal flip", paper="0.5", ge=0, le=1)
     crop: bool = setting(
-        True, "resize and crop every second image before it is resized to `sizes`", paper="true"
+        True,
+        "resize and crop every second image before it is resized to `sizes`",
+        paper="false, iBOT: true",
     )
     crop_sizes: tuple[int, ...] = setting(
         (400, 500, 600), "lengths of the shorter side before the crop", paper="[400, 500, 600]"

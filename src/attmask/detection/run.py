@@ -1,6 +1,7 @@
 """A training of detection from its start to its results."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from attmask import distributed
@@ -33,8 +34,8 @@ def train_together(
     """Train to the end; a training that is no longer finite goes back to its last checkpoint."""
     log.info("%s, images of %s, run in %s", named, data, out)
     with together():
-        divided = divide(open_boxed(data), config.selection, config.data)
-        train = _with_objects(divided)
+        divided = _with_objects(divide(open_boxed(data), config.selection, config.data))
+    train = divided.train
     config = in_steps(config, len(train))
     while True:
         with together():
@@ -60,19 +61,28 @@ def train_together(
         return Finetuned(outcome, results)
 
 
-def _with_objects(divided: Divided[BoxedImages]) -> BoxedImages:
-    """The images to train on: those with an object that is not a crowd."""
+def _with_objects(divided: Divided[BoxedImages]) -> Divided[BoxedImages]:
+    """The images to train on with an object that is not a crowd; the others need one at least."""
     train = divided.train.with_objects()
     if not len(train):
         raise UserError(
             f"no image to train on in {divided.train.source.root} has an object; annotate some"
         )
-    left_out = len(divided.train) - len(train)
-    if left_out and distributed.is_main():
-        log.info("%d training images without an object are left out", left_out)
-    if not divided.selecting.with_objects().rows.size:
+    if not len(divided.selecting.with_objects()):
         raise UserError(
             f"no image to select the best network by ({divided.selected_on}) has an object; "
-            "annotate some, or set selection.holdout"
+            "annotate some, or give others as val"
         )
-    return train
+    if left_out := len(divided.train) - len(train):
+        _tell("%d training images without an object are left out", left_out)
+    divided = replace(divided, train=train)
+    if len(divided.final.with_objects()):
+        return divided
+    _tell("the images of %s have no objects: nothing is measured on them", divided.measured_on)
+    return replace(divided, final=divided.selecting, measured_on=divided.selected_on)
+
+
+def _tell(text: str, *values: object) -> None:
+    """Log a line once, whatever the number of processes."""
+    if distributed.is_main():
+        log.info(text, *values)

@@ -65,7 +65,9 @@ class DetectTrainer(DenseTrainer[DetectConfig, DetectBatch, Detector]):
         )
 
     def _network(self, backbone: Backbone) -> Detector:
-        return Detector(backbone, len(self.images.names), self.config.head)
+        network = Detector(backbone, len(self.images.names), self.config.head)
+        network.cascade.learns_masks = self.images.has_masks
+        return network
 
     def _truth_of(self, images: Float[Tensor, "B C height width"]) -> tuple[Instances, ...]:
         """One object an image, as large as the image."""

@@ -47,7 +47,7 @@ class SegmenterConfig(Config):
         0.4, "weight of the loss of the auxiliary head", paper="0.4", ge=0, le=100
     )
     norm_levels: bool = setting(
-        False, "put the tokens of all four levels through the final norm", paper="true"
+        False, "put the tokens of all four levels through the final norm", paper="false, iBOT: true"
     )
 
 

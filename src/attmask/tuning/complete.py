@@ -7,6 +7,7 @@ from pathlib import Path
 import timm
 
 from attmask import checkpoint
+from attmask.errors import UserError
 from attmask.evaluation.loading import load_model
 from attmask.evaluation.model import FrozenModel
 from attmask.run import CHECKPOINTS, CONFIG
@@ -21,12 +22,24 @@ def complete(recipe: AnyTuned, start: str | Path, out: Path, overrides: Sequence
 
     A run that goes on has all of it in its own settings.
     """
+    _refuse_epochs_of_a_length_in_steps(recipe, overrides)
     named = _absolute(str(start))
     if (out / CONFIG).is_file():
         there = from_yaml(out / CONFIG, type(recipe))  # another kind of run is refused
         if checkpoint.newest(out / CHECKPOINTS) is not None:
             return override(_with_input(recipe, named, there), overrides)
     return override(_with_input(recipe, named, load_model(named)), overrides)
+
+
+def _refuse_epochs_of_a_length_in_steps(recipe: AnyTuned, overrides: Sequence[str]) -> None:
+    """Raise an error for a number of epochs that would be computed from that of the steps."""
+    steps = getattr(recipe.schedule, "steps", None)
+    asked = {text.partition("=")[0].strip(): text for text in overrides}
+    if steps is not None and "schedule.epochs" in asked and "schedule.steps" not in asked:
+        raise UserError(
+            f"{asked['schedule.epochs']} was given, but the recipe is {steps} steps long; use "
+            "schedule.steps, or add schedule.steps=null"
+        )
 
 
 def _with_input(recipe: AnyTuned, start: str, known: FrozenModel | AnyTuned) -> AnyTuned:

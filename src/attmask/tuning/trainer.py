@@ -135,10 +135,12 @@ class TuningLoop(
             return  # the run may go back to before this step
         epoch = self.epoch
         value = next(metric.value for metric in metrics if metric.key == self.selects)
-        self.evaluations = [each for each in self.evaluations if each.epoch != epoch]
-        self.evaluations.append(Evaluation(epoch, value))
-        if best_of(self.evaluations).epoch == epoch:
-            self._keep_best(metrics)
+        before = next((each for each in self.evaluations if each.epoch == epoch), None)
+        if before is None or value > before.value:  # a run that was longer began inside an epoch
+            self.evaluations = [each for each in self.evaluations if each.epoch != epoch]
+            self.evaluations.append(Evaluation(epoch, value))
+            if best_of(self.evaluations).epoch == epoch:
+                self._keep_best(metrics)
         self._decide()
         if self.ended_early:
             best = best_of(self.evaluations)

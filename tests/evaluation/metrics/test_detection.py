@@ -12,6 +12,7 @@ import pytest
 from attmask import distributed
 from attmask.data.coco import Annotated, open_boxed
 from attmask.data.coco_masks import encode
+from attmask.errors import UserError
 from attmask.evaluation.metrics.detected import Found
 from attmask.evaluation.metrics.detection import Detection, DetectionScores
 from attmask.evaluation.reporting.detections import write_results
@@ -196,9 +197,8 @@ def test_measures_of_objects_that_do_not_exist_are_left_out() -> None:
         for measure in ("ap", "ap50", "ap75", "small")
     ]
     nothing = annotated(box[:0], np.zeros(0), np.zeros(0, dtype=np.bool_))
-    ours = measured([(nothing, found(box, np.array([1]), np.ones(1)))])
-    assert ours.metrics == ()
-    assert ours.f1 == {0: 0.0}
+    with pytest.raises(UserError, match="none of the 1 images to measure on has an object"):
+        measured([(nothing, found(box, np.array([1]), np.ones(1)))])
 
 
 def test_boxes_alone_are_measured_without_masks() -> None:

@@ -9,7 +9,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from attmask import distributed
-from attmask.data.coco import BoxedImages
+from attmask.data.coco import Annotated, BoxedImages
 from attmask.data.decode import UnreadableImageError, decode
 from attmask.evaluation.detection.detector import TrainedDetector
 from attmask.evaluation.features.forward import Autocast, Count, uncounted
@@ -21,12 +21,12 @@ from attmask.evaluation.showing import Showing
 
 
 class Shown(NamedTuple):
-    """An image as it is shown to the network, and its own size; no size if it cannot be read."""
+    """An image as it is shown to the network, and its objects; None if it cannot be read."""
 
     image: int
     """Its place in the set."""
     pixels: UInt8[Tensor, "C h w"]
-    size_hw: tuple[int, int] | None
+    truth: Annotated | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,10 @@ class BoxedReader:
         batches = read_in_order(self, indices, batch_size=1, workers=workers)
         for index, (pixels, size) in zip(indices, batches, strict=False):
             height, width = size[0].tolist()
-            yield Shown(int(index), pixels[0], (height, width) if height else None)
+            truth = self.images.annotated(int(index), (width, height)) if height else None
+            if truth is not None:
+                truth.rles()  # here, where processes share an error
+            yield Shown(int(index), pixels[0], truth)
 
 
 def detect_all(
@@ -70,11 +73,12 @@ def detect_all(
     for shown in agreed(own, lambda _: 1, count, stopped):
         if shown is None:
             continue
-        if shown.size_hw is None:
+        if shown.truth is None:
             unread.append(shown.image)
             continue
-        found = detector.find(shown.pixels, shown.size_hw, autocast)
-        scores.update(shown.image, found, images.annotated(shown.image, shown.size_hw[::-1]))
+        width, height = shown.truth.size_wh
+        found = detector.find(shown.pixels, (height, width), autocast)
+        scores.update(shown.image, found, shown.truth)
     missing = sorted(index for part in distributed.gather(unread) for index in part)
     if missing:
         say_unreadable(images.source, missing, quiet=not distributed.is_main())

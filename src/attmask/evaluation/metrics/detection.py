@@ -16,6 +16,7 @@ from attmask import distributed
 from attmask.agreement import together
 from attmask.data.coco import Annotated
 from attmask.data.coco_masks import areas, mask_library
+from attmask.errors import UserError
 from attmask.evaluation.metrics.detected import Found, corner_and_size, image_f1
 from attmask.metric import Metric
 from attmask.wording import agree
@@ -120,6 +121,11 @@ class DetectionScores:
         return result
 
     def _measured(self, images: Mapping[int, _Image]) -> Detection:
+        if not any((~image.is_crowd).any() for image in images.values()):
+            raise UserError(
+                f"none of the {len(images)} images to measure on has an object, so nothing can be "
+                "measured; choose annotated images"
+            )
         metrics: list[Metric] = []
         coco: dict[str, tuple[float, ...]] = {}
         per_class: dict[str, tuple[list[float | None], list[float | None]]] = {}

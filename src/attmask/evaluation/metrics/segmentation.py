@@ -24,6 +24,10 @@ PREFIX = "segment"
 _WITHOUT_CLASS = -1
 
 
+class NoPixelsError(UserError):
+    """No pixel has a class, so nothing can be measured."""
+
+
 @dataclass(frozen=True)
 class PixelRow:
     """The measures of one class in per cent, None where they are undefined."""
@@ -96,9 +100,9 @@ class Segmented:
         confusion = self.confusion
         pixels, total = confusion.sum(axis=1), int(confusion.sum())
         if not total:
-            raise UserError(
-                "no pixel of the images has a class, so nothing can be measured; check their masks "
-                "and masks.ignored"
+            raise NoPixelsError(
+                "no pixel of the images to measure on has a class, so nothing can be measured; "
+                "check their masks, and which values are ignored"
             )
         iou, accuracy = _iou(confusion), _divided(confusion.diagonal(), pixels)
         measured = (

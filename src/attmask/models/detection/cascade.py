@@ -38,6 +38,8 @@ class Cascade(nn.Module):
         self.box_heads = nn.ModuleList(BoxHead(channels, classes, config) for _ in stages)
         self.mask_heads = nn.ModuleList(MaskHead(channels, classes, config) for _ in stages)
         self.classes, self.config = classes, config
+        self.learns_masks = True
+        """Whether the truth has masks; otherwise the mask heads get gradients of zero."""
         self.pool = RegionPooler(strides, config.finest_scale)
         self.coders = [box_coder(stds) for stds in config.box_stds]
         self.sampler = BalancedPositiveNegativeSampler(config.samples, config.positive_fraction)
@@ -125,6 +127,8 @@ class Cascade(nn.Module):
     def _mask_loss(
         self, stage: int, maps: Maps, samples: Sequence[Samples], truth: Sequence[Instances]
     ) -> Float[Tensor, ""]:
+        if not self.learns_masks:
+            return 0 * torch.stack([p.sum() for p in self.mask_heads[stage].parameters()]).sum()
         boxes = [s.boxes[s.positive] for s in samples]
         labels = torch.cat([s.labels[s.positive] for s in samples])
         regions = self.pool(maps, boxes, self.config.mask_size)
