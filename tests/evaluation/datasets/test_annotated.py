@@ -1,6 +1,7 @@
 """Annotated images: the split that is measured, and how many of its images."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def boxed(root: Path, **splits: int) -> Path:
     ],
 )
 def test_the_held_out_images_are_measured_unless_another_split_is_asked_for(
-    tmp_path: Path, splits: dict[str, int], asked: Split, chosen: dict[str, int]
+    tmp_path: Path, splits: dict[str, Any], asked: Split, chosen: dict[str, int]
 ) -> None:
     masked = WithSegments(split=asked).open(write_coloured(tmp_path / "masked", **splits))
     assert {name: len(source) for name, source in masked.sources.items()} == chosen
