@@ -29,6 +29,10 @@ from tests.dense_runs import (
 )
 from tests.evaluation.models import tiny_backbone
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation:DeprecationWarning"
+)  # pycocotools
+
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -98,17 +98,31 @@ class SegmentUpernet(Config):
 def _in_its_classes(segmenter: TrainedSegmenter, images: MaskedImages) -> MaskedImages:
     """The images with the classes of the network: by their names, or else by their values."""
     own = images.classes
-    values = dict(zip(own.names, own.values, strict=True))
-    if sorted(own.names) == sorted(segmenter.names):
+    if own.names == segmenter.names:
+        known = own.values
+    elif sorted(own.names) == sorted(segmenter.names) == sorted(set(own.names)):
+        values = dict(zip(own.names, own.values, strict=True))
         known = tuple(values[name] for name in segmenter.names)
-    elif set(own.values) <= set(segmenter.values):
-        known = segmenter.values
     else:
-        strange = next(name for name, value in values.items() if value not in segmenter.values)
-        raise UserError(
-            f"the segmenter does not know the class {strange} of {images.source.root}; it has "
-            f"{len(segmenter.names)} classes, {list_values(segmenter.values)}"
-        )
+        _require_its_values(segmenter, images)
+        known = segmenter.values
     ignored = tuple(value for value in own.ignored if value not in known)
     classes = PixelClasses(segmenter.names, known, ignored, min(own.first, *known))
     return replace(images, classes=classes)
+
+
+def _require_its_values(segmenter: TrainedSegmenter, images: MaskedImages) -> None:
+    """A class without a name is called by its value and may have any name in the training."""
+    trained = dict(zip(segmenter.values, segmenter.names, strict=True))
+    for name, value in zip(images.classes.names, images.classes.values, strict=True):
+        if value not in trained:
+            raise UserError(
+                f"the segmenter does not know the class {name} of {images.source.root}, only "
+                f"{list_values(segmenter.values)}; give images with the same classes"
+            )
+        if trained[value] != name and str(value) not in (trained[value], name):
+            raise UserError(
+                f"value {value} is {name} in the masks of {images.source.root} and "
+                f"{trained[value]} in the training of the segmenter; give images with the same "
+                "classes"
+            )
