@@ -62,8 +62,9 @@ def add_extend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--extend",
         action="store_true",
-        help="train an existing run longer, with a larger schedule.epochs=N; from the step reached "
-        "on, schedules are those of the longer training",
+        help="train an existing run longer, with a larger schedule.epochs=N (or schedule.steps=N, "
+        "where a recipe counts steps); from the step reached on, schedules are those of the longer "
+        "training",
     )
 
 

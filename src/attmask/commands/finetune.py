@@ -1,4 +1,4 @@
-"""attmask finetune: train a backbone and a classifier on labelled images, or resume that."""
+"""attmask finetune: train a backbone and a head on annotated images, or resume that."""
 
 import argparse
 from pathlib import Path
@@ -18,18 +18,20 @@ def add(commands: Commands) -> None:
     """Add the command and its arguments."""
     parser = commands.add_parser(
         "finetune",
-        help="fine-tune a checkpoint on labelled images; the same command resumes",
-        description="Fine-tune the backbone of a checkpoint, and a classifier on top of it, on "
-        "labelled images: one sub-folder per class, in train/, val/ and test/ or without splits, a "
-        "list with labels, shards, arrays, or the official files of CIFAR and Flowers-102. The "
-        "recipe own holds out a part of the training images where there is no val, and ends when "
-        "there is nothing left to gain. If RUN has a checkpoint with the same settings, training "
-        "resumes.",
+        help="fine-tune a checkpoint on annotated images; the same command resumes",
+        description="Fine-tune the backbone of a checkpoint together with a head. The recipe "
+        "decides what is learned. own, cifar10, ...: classes of images, which are sub-folders of "
+        "train/, val/ and test/ or without splits, a list with labels, shards, arrays, or the "
+        "official files of CIFAR and Flowers-102. segment-own, segment-ade20k, ...: classes of "
+        "pixels, in masks beside the images. detect-own, detect-coco, ...: boxes and masks of "
+        "objects, annotated in COCO's format. The recipes own, segment-own and detect-own hold out "
+        "a part of the training images where there is no val, and end when there is nothing left "
+        "to gain. If RUN has a checkpoint with the same settings, training resumes.",
     )
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="run, weights file or timm:NAME to start from"
     )
-    parser.add_argument("data", metavar="DATA", type=images_argument, help="labelled images")
+    parser.add_argument("data", metavar="DATA", type=images_argument, help="annotated images")
     parser.add_argument(
         "--recipe", default="own", help="name (see attmask recipes) or YAML file (default: own)"
     )
