@@ -93,6 +93,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(
     assert_same_runs(run, whole)
 
 
+@pytest.mark.slow
 def test_a_length_in_steps_ends_inside_an_epoch_and_is_made_longer(
     images: Path, start: Path, tmp_path: Path
 ) -> None:

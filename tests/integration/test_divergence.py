@@ -99,6 +99,7 @@ def test_a_run_that_does_not_recover_stops_with_one_line(
     assert found is None or all_checkpoints_are_finite(run)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_after_it_went_back_ends_with_the_same_bits(
     scenes: Path, tmp_path: Path
 ) -> None:

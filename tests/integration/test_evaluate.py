@@ -150,7 +150,8 @@ def test_two_processes_measure_what_one_does(run: Path, scenes: Path, tmp_path: 
         ),
         (
             ("RUN", "knn", "--data", "DATA", "--out", "a.png"),
-            "add the task classify, occlusion or video",
+            "add the task classify, occlusion, segment-linear, segment-knn, segment-upernet, "
+            "detect-cascade or video",
         ),
         (("RUN", "recall-cub", "--data", "DATA"), "images.txt"),
         (("RUN", "retrieval-roxford", "--data", "DATA"), "gnd_roxford5k.pkl"),

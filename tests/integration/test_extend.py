@@ -72,6 +72,7 @@ def test_extend_allows_nothing_but_more_epochs(
     assert from_yaml(run / "config.yaml", PretrainConfig).schedule.epochs == 2
 
 
+@pytest.mark.slow
 def test_the_same_command_resumes_an_extended_run_that_was_killed_to_the_bit(
     run: Path, scenes: Path, tmp_path: Path
 ) -> None:

@@ -138,6 +138,7 @@ def test_any_task_reads_the_backbone_of_the_run(whole: Path, images: Path) -> No
     assert backbone(torch.zeros(1, 3, 32, 32)).cls.shape[0] == 1
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bits_with_everything_on(
     images: Path, start: Path, whole: Path, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_killed_worker_is_restarted_and_the_run_ends_with_the_same_bits(
     assert same_tensors(last_checkpoint(run), last_checkpoint(undisturbed))
 
 
+@pytest.mark.slow
 def test_two_agents_train_as_two_machines_and_survive_a_killed_worker(
     images: Path, undisturbed: Path, tmp_path: Path, agents: list[subprocess.Popen[str]]
 ) -> None:
@@ -218,6 +219,7 @@ def test_the_main_process_saves_when_another_one_is_lost(
     assert last_checkpoint(run).step == int(saved[1])
 
 
+@pytest.mark.slow
 def test_processes_of_one_machine_need_no_launcher_and_evaluate_as_one(
     images: Path, undisturbed: Path, tmp_path: Path
 ) -> None:

@@ -124,7 +124,7 @@ def assert_same(seen: Sequence[Seen], alone: Seen) -> None:
     assert not any(one.lines for one in seen[1:])
 
 
-@pytest.mark.parametrize("world", [2, 3])
+@pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_several_processes_measure_what_one_measures(
     world: int, scenes: Path, broken: Images, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_the_same_command_goes_on_to_the_bit(
     assert_same_run(run, undisturbed)
 
 
+@pytest.mark.slow
 def test_sigterm_to_the_whole_job_with_its_worker_does_the_same(
     scenes: Path, tmp_path: Path, undisturbed: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_preemptible_machine_starts_again_after_a_crash_and_ends_on_sigterm(
     assert last_checkpoint(run).step == saved_step(said)
 
 
+@pytest.mark.slow
 def test_a_task_of_slurm_saves_when_its_time_is_up_and_is_queued_again(
     start: Start, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(
     assert_same_runs(run, whole)
 
 
+@pytest.mark.slow
 def test_micro_batches_and_a_moving_average_go_on_to_the_same_bits(
     images: Path, start: Path, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[str, s
     return shown.out, shown.err
 
 
+@pytest.mark.slow
 def test_a_folder_of_train_and_test_works_by_the_defaults_of_every_command(
     cifar: Path,
     tmp_path: Path,

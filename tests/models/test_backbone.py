@@ -345,6 +345,7 @@ def run_compiled(backend: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_tokens_attention_and_gradients_are_the_same_when_compiled() -> None:
     run_compiled("aot_eager")  # traced and differentiated as for any device, without C++
 

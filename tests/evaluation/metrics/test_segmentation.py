@@ -153,7 +153,7 @@ def test_processes_measure_what_one_does(tmp_path: Path) -> None:
 
 def test_nothing_to_measure_is_an_error() -> None:
     nothing = counted([(torch.zeros(2, 2, dtype=torch.int64), torch.full((2, 2), -1))])
-    with pytest.raises(UserError, match="no pixel of the images has a class"):
+    with pytest.raises(UserError, match="no pixel of the images to measure on has a class"):
         nothing.result(NAMES)
 
 
