@@ -118,7 +118,7 @@ def test_two_steps_are_trained_of_the_config_that_all_examples_start_from(
     assert train_two_steps(BASE, images, tmp_path / "run")
 
 
-@quick
+@settings(quick, max_examples=25)
 @given(assignments(FREE, valid_values))
 def test_a_config_that_is_accepted_trains_two_steps(
     images: Source, tmp_path_factory: pytest.TempPathFactory, given_: list[str]
