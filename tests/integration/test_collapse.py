@@ -85,6 +85,7 @@ PROVOKED = [
         "one_prototype",
         ["loss.centring=mean", "loss.centre_momentum=0.999999", *temperature(0.04)],
         id="no centring",
+        marks=NOT_QUICK,
     ),
     pytest.param("uniform_targets", temperature(1), id="temperature too high"),
     pytest.param("flat_features", ["schedule.lr=4"], id="learning rate too high"),

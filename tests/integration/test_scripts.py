@@ -113,6 +113,7 @@ def test_several_machines_want_to_know_how_many_and_where(start: Start, tmp_path
     assert "set MACHINES to the number of machines, e.g. MACHINES=4" in said
 
 
+@pytest.mark.slow
 def test_a_preemptible_machine_saves_when_the_notice_comes(start: Start, tmp_path: Path) -> None:
     run, notice = tmp_path / "run", tmp_path / "notice"
     script = start(
