@@ -6,6 +6,7 @@ import logging
 import math
 import re
 import resource
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from attmask.errors import UserError
 from attmask.metric import Metric
+from attmask.metric_catalog import CATALOG
 from attmask.monitor import METRICS, OLD_METRICS, Monitor, MonitorConfig, read_metrics
 
 QUIET = MonitorConfig(tensorboard=False)
@@ -45,8 +47,9 @@ def run_steps(run: Path, start: int, stop: int, config: MonitorConfig = QUIET) -
 def test_what_is_logged_can_be_read_back_before_the_run_ends(tmp_path: Path) -> None:
     with Monitor(tmp_path, QUIET, total_steps=2, console=pipe()) as monitor:
         monitor.log(number("loss.total", 1.5), number("schedule.lr", 0), step=0, epoch=3)
-        logged = {"step": 0, "epoch": 3, "loss.total": 1.5, "schedule.lr": 0.0}
-        assert read_metrics(tmp_path) == [logged]
+        (logged,) = read_metrics(tmp_path)
+        assert abs(logged.pop("time") - time.time()) < 60
+        assert logged == {"step": 0, "epoch": 3, "loss.total": 1.5, "schedule.lr": 0.0}
 
 
 def test_a_log_of_an_earlier_version_is_read_under_todays_keys(tmp_path: Path) -> None:
@@ -64,7 +67,7 @@ def test_resuming_drops_the_steps_that_will_be_logged_again(tmp_path: Path) -> N
     run_steps(tmp_path, 0, 7)
     run_steps(tmp_path, 4, 10)
     assert [record["step"] for record in read_metrics(tmp_path)] == list(range(10))
-    assert [path.name for path in tmp_path.iterdir()] == [METRICS]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [CATALOG, METRICS]
 
 
 def test_a_run_that_begins_anew_keeps_the_metrics_of_the_one_before(tmp_path: Path) -> None:
@@ -131,8 +134,9 @@ def test_every_line_is_strict_json_even_when_a_number_is_not_finite(tmp_path: Pa
     with Monitor(tmp_path, QUIET, total_steps=1, console=pipe()) as monitor:
         wild = [number("a.loss", math.nan), number("a.norm", math.inf), number("a.lr", 0.1)]
         monitor.log(*wild, step=0, epoch=0)
-    line = (tmp_path / METRICS).read_text()
-    assert json.loads(line, parse_constant=pytest.fail) == {
+    record = json.loads((tmp_path / METRICS).read_text(), parse_constant=pytest.fail)
+    del record["time"]
+    assert record == {
         "step": 0,
         "epoch": 0,
         "a.loss": None,

@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from attmask import atomic
 from attmask.errors import UserError
+from attmask.events import add_event
 from attmask.history import now
 from attmask.reading import MOST_BYTES, read_regular
 
@@ -162,6 +163,12 @@ class Heartbeat:
         if is_new:
             self._beat()
 
+    def tell(self, kind: str, **values: Any) -> None:
+        """Add an event to the record of the run, unless another process has taken the folder."""
+        taken = self._thread.is_alive() or self._ended.is_set()
+        if taken and self._taken_by is None:
+            add_event(self.run, kind, **values)
+
     def takeover(self) -> str | None:
         """A line if another process has taken the folder meanwhile."""
         if self._thread.is_alive():
@@ -180,7 +187,9 @@ class Heartbeat:
         self._ended.set()
         self._thread.join()
         if error is None or self._values["state"] != "starting":
-            self._values |= {} if error is None else {"state": "failed", "error": error}
+            if error is not None:
+                self.tell("fail", step=self._values.get("step"), text=error)
+                self._values |= {"state": "failed", "error": error}
             self._beat()
         else:
             self._put_back()

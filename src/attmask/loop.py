@@ -4,6 +4,7 @@ What is trained differs, and with it batch, step and schedules; everything else 
 """
 
 import logging
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -316,6 +317,8 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
             epochs=self.config.schedule.epochs,
             skipped_steps=self.skipped.count,
         )
+        if not self.finished:
+            self._tell_start()
         with monitor, stop_signals() as stopped:
             try:
                 with distributed.one_line_errors():
@@ -341,7 +344,24 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
             self.ended_early,
         )
         self.heartbeat.update(state="finished" if outcome.finished else "stopped", step=self.step)
+        if not outcome.was_finished:
+            said = "finished" if outcome.finished else "stopped and saved"
+            kind = "finish" if outcome.finished else "stop"
+            self.heartbeat.tell(kind, step=self.step, text=f"{said} at step {self.step} of {total}")
         return outcome
+
+    def _tell_start(self) -> None:
+        """Add to the record of the run on what it goes on from here."""
+        processes, steps = distributed.world_size(), self.schedules.steps
+        self.heartbeat.tell(
+            "start",
+            step=self.step,
+            text=f"{'resumed' if self.step else 'started'} at step {self.step} of {steps}",
+            host=socket.gethostname(),
+            processes=processes,
+            device=str(self.device),
+            format=self.precision.format,
+        )
 
     def _loop(
         self, evaluate: Evaluate | None, monitor: Monitor, stopped: Callable[[], int]

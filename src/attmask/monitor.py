@@ -16,6 +16,7 @@ from rich.console import Console
 from attmask import atomic, distributed
 from attmask.errors import UserError
 from attmask.metric import Metric, values_by_key
+from attmask.metric_catalog import MetricCatalog
 from attmask.old_log import in_todays_keys
 from attmask.reading import read_regular
 from attmask.settings import Config, setting
@@ -28,6 +29,8 @@ from attmask.trackers.wandb import WeightsAndBiases, abandon_wandb, check_wandb
 
 METRICS = "metrics.jsonl"
 OLD_METRICS = "metrics.old.jsonl"
+TIME = "time"
+"""The key of a record that has its time, in seconds since 1970; older logs lack it."""
 logger = logging.getLogger(__name__)
 
 
@@ -193,6 +196,7 @@ class Monitor:
             atomic.make_folder(self.run)
             dropped = self._forget_steps_to_come()
             self._file = (self.run / METRICS).open("a")
+        self._catalog = MetricCatalog(self.run)
         sent = frozenset((record["step"], record.get("epoch", 0)) for record in dropped)
         self._trackers = self._new_trackers(
             TrackedRun(self.run, self.start_step, self._settings, sent)
@@ -258,12 +262,13 @@ class Monitor:
         """Append one record of the metrics by their keys, and hand it to the trackers."""
         if not self._speaks:
             return
-        record: dict[str, Any] = {"step": step, "epoch": epoch}
+        record: dict[str, Any] = {"step": step, "epoch": epoch, TIME: round(time.time(), 3)}
         # JSON has no NaN and no infinity.
         record |= {m.key: m.value if math.isfinite(m.value) else None for m in metrics}
         with _disk_errors(self.run / METRICS):
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
+        self._catalog.add(metrics)
         for tracker in self._trackers:
             tracker.log(values_by_key(metrics), step, epoch)
 

@@ -12,6 +12,7 @@ from attmask.divergence import DivergedError
 from attmask.evaluation.online import OnlineEvaluation
 from attmask.heartbeat import Heartbeat
 from attmask.loop import Outcome
+from attmask.run_baselines import keep_baselines
 from attmask.train import Trainer
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ def pretrain_together(
             trainer.folder.keep_origin(data)
             if distributed.is_main():
                 images.keep_index(out)
-        evaluate = evaluate or _evaluation(trainer, images)
+        if evaluate is None and (evaluate := _evaluation(trainer, images)) is not None:
+            keep_baselines(out, evaluate.baselines)
         try:
             return trainer.train(evaluate)
         except DivergedError as fault:

@@ -76,6 +76,7 @@ class StepLog:
         for finding in self.watch.see(now.step, now.epoch, values_by_key(metrics)):
             if distributed.is_main():
                 log.warning("step %d: %s", now.step, finding.text)
+                self._heartbeat.tell("finding", step=now.step, text=finding.text)
 
     def _share_unreadable(self) -> None:
         """Add the unreadable images that other processes met, so that all count the same ones."""

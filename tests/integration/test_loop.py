@@ -68,7 +68,7 @@ class Batches(Watch):
 def records(run: Path) -> list[dict[str, float]]:
     """What was logged, without what depends on the machine."""
     return [
-        {k: v for k, v in record.items() if not k.startswith("speed.")}
+        {k: v for k, v in record.items() if k != "time" and not k.startswith("speed.")}
         for record in read_metrics(run)
     ]
 

@@ -278,5 +278,5 @@ def test_the_log_has_the_keys_and_the_numbers_of_the_cards(scenes: Path, tmp_pat
     shown = {key: value for card in cards for key, value in card.values.items()}
     for measure in ("aacc", "macc"):
         del shown[f"segment_knn.{measure}"]  # only the first measure is logged
-    assert set(logged) - {"step", "epoch"} == set(shown)
+    assert set(logged) - {"step", "epoch", "time"} == set(shown)
     assert [logged[key] for key in shown] == pytest.approx(list(shown.values()), rel=1e-4)

@@ -35,7 +35,11 @@ def wait_for_steps(process: subprocess.Popen[str] | Forked, run: Path, steps: in
 def logged(run: Path) -> list[dict[str, float]]:
     """All records, without what depends on the machine."""
     return [
-        {name: value for name, value in record.items() if not name.startswith("speed.")}
+        {
+            name: value
+            for name, value in record.items()
+            if name != "time" and not name.startswith("speed.")
+        }
         for record in read_metrics(run)
     ]
 

@@ -125,14 +125,16 @@ class OnlineEvaluation:
     def baselines(self) -> dict[str, float]:
         """k-NN accuracy of chance, colour statistics and raw pixels, in per cent.
 
-        Unlike the evaluation, one process computes it by itself.
+        All processes of a group call it together.
         """
         if self.bank is None:
             return {}
-        crops = self.bank.whole(), self.queries.whole()
         colours, pixels = (
             knn_accuracy(bank, queries, k=self.k, classes=self.classes).top1
-            for bank, queries in (colour_features(*crops), pixel_features(*crops))
+            for bank, queries in (
+                colour_features(self.bank, self.queries),
+                pixel_features(self.bank, self.queries),
+            )
         )
         return {"chance": 100 / self.classes, "mean colour + spread": colours, "raw pixels": pixels}
 

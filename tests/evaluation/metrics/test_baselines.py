@@ -8,7 +8,7 @@ from attmask.data.config import DataConfig
 from attmask.data.sources import open_images
 from attmask.evaluation.features.crops import CenterCrop
 from attmask.evaluation.features.images import CachedCrops
-from attmask.evaluation.metrics.baselines import colour_features, pixel_features
+from attmask.evaluation.metrics.baselines import PIXELS, colour_features, pixel_features
 from attmask.evaluation.protocols.knn import knn_accuracy
 
 
@@ -48,3 +48,17 @@ def test_pixels_are_centred_by_the_bank_and_not_by_the_queries(tmp_path: Path) -
     )
     torch.testing.assert_close(query_features.vectors[0], bank_features.vectors[0])
     assert knn_accuracy(bank_features, query_features, k=1, classes=2).top1 == 100
+
+
+def test_large_crops_are_averaged_down_before_their_pixels_are_compared(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    halves = torch.zeros(96, 96, 3, dtype=torch.uint8)
+    halves[:, 48:] = 200
+    Image.fromarray(halves.numpy()).save(tmp_path / "a" / "0.png")
+    Image.fromarray((200 - halves).numpy()).save(tmp_path / "a" / "1.png")
+    crops = CachedCrops(open_images(tmp_path).train, CenterCrop(96), DataConfig())
+    features, _ = pixel_features(crops, crops)
+    assert features.vectors.shape == (2, 3 * PIXELS * PIXELS)
+    first = features.vectors[0].view(3, PIXELS, PIXELS)  # the edge between the halves is blurred
+    torch.testing.assert_close(first[:, :, :20], torch.full((3, PIXELS, 20), -100.0))
+    torch.testing.assert_close(first[:, :, -20:], torch.full((3, PIXELS, 20), 100.0))

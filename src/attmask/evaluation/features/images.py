@@ -119,12 +119,6 @@ class CachedCrops:
             if len(pixels):
                 yield Crops(pixels, torch.ones(len(pixels), dtype=torch.bool))
 
-    def whole(self) -> "CachedCrops":
-        """The crops of all images; those that other processes keep are read by this one."""
-        if len(self.pixels) == len(self):
-            return self
-        return CachedCrops(self.source, self.reader.crop, self.reader.data, indices=self.indices)
-
     def _read(
         self, own: list[int], asked: int, workers: int, count: Callable[[int], None]
     ) -> tuple[UInt8[Tensor, "m C H W"], Bool[Tensor, "m"]]:
