@@ -4,11 +4,12 @@ import argparse
 from pathlib import Path
 
 import torch
-from PIL import Image
 
 import attmask
 from attmask.masking import Block, High, Hint, Low, Masker, Random, Strategy
-from attmask.visualize import attention_sheet
+from attmask.visualization.layout import write_sheet
+from attmask.visualization.overview import attention_sheet
+from attmask.visualization.sheet import Sheet
 
 STRATEGIES: dict[str, Strategy] = {
     "high": High(),
@@ -19,7 +20,7 @@ STRATEGIES: dict[str, Strategy] = {
 }
 
 
-def draw(weights: str, photos: list[Path], *, size: int, ratio: float, seed: int) -> Image.Image:
+def draw(weights: str, photos: list[Path], *, size: int, ratio: float, seed: int) -> Sheet:
     """One row per photograph: the centre crop, its attention, and one column per strategy."""
     backbone = attmask.load_backbone(weights)
     transform = attmask.transform(weights, image_size=size)
@@ -49,7 +50,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the masks (default: 0)")
     asked = parser.parse_args()
     sheet = draw(asked.weights, asked.photos, size=asked.size, ratio=asked.ratio, seed=asked.seed)
-    sheet.save(asked.out, optimize=True)
+    write_sheet(sheet, asked.out)
 
 
 if __name__ == "__main__":

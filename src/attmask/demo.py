@@ -15,9 +15,10 @@ from attmask.loop import Outcome
 from attmask.monitor import read_metrics
 from attmask.presence import hold
 from attmask.recipe import load_recipe
+from attmask.run_baselines import keep_baselines, read_baselines
 from attmask.run_config import override
 from attmask.train import Trainer
-from attmask.visualize import save_attention_pictures
+from attmask.visualization.overview import save_attention_pictures
 
 TRAIN_IMAGES = 2000
 VAL_IMAGES = 1000
@@ -69,6 +70,7 @@ class Demo:
     def train(self) -> Outcome:
         """Pre-train, or resume."""
         with hold(self.out / "run", self.trainer.heartbeat):
+            keep_baselines(self.out / "run", self.evaluation.baselines)
             return self.trainer.train(self.evaluation)
 
     def report(self) -> DemoReport:
@@ -91,7 +93,7 @@ class Demo:
             images=self.out / "images",
             run=run,
             pictures=pictures,
-            baselines=self.evaluation.baselines(),
+            baselines=read_baselines(run),
             before=before,
             after=after,
         )

@@ -57,14 +57,18 @@ def _captioned(photo: Image.Image, caption: str) -> Image.Image:
     return sheet
 
 
-def write_animation(pictures: Iterable[Image.Image], file: Path) -> Path:
-    """Write an animated WebP atomically, without an end."""
+def write_animation(
+    pictures: Iterable[Image.Image], file: Path, *, milliseconds: int = _MILLISECONDS
+) -> Path:
+    """Write an animated WebP atomically, without an end; a frame is shown for `milliseconds`."""
     first, *others = pictures
-    _write(first, others, file)
+    _write(first, others, file, milliseconds)
     return file
 
 
-def _write(first: Image.Image, others: Sequence[Image.Image], file: Path) -> None:
+def _write(
+    first: Image.Image, others: Sequence[Image.Image], file: Path, milliseconds: int
+) -> None:
     try:
         with atomic.file(file) as part:
             first.save(
@@ -72,7 +76,7 @@ def _write(first: Image.Image, others: Sequence[Image.Image], file: Path) -> Non
                 format="WEBP",
                 save_all=True,
                 append_images=others,
-                duration=_MILLISECONDS,
+                duration=milliseconds,
                 loop=0,
                 quality=_QUALITY,
             )
