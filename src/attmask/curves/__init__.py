@@ -1,0 +1,1 @@
+"""The curves of runs: read, timed, compared and drawn."""
