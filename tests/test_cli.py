@@ -171,7 +171,8 @@ def test_without_out_a_run_goes_to_runs_by_data_recipe_and_changed_settings(
     assert capsys.readouterr().out == (
         f"attmask: done, 6 steps; the backbone and all metrics are in {run}\n"
     )
-    kept = {"config.yaml", "run.json", "heartbeat.json", "metrics.jsonl", "checkpoints"}
+    kept = {"config.yaml", "run.json", "heartbeat.json", "events.jsonl", "checkpoints"}
+    kept |= {"metrics.jsonl", "metrics.json", "baselines.json"}
     # No index where the images are so new that they may still be changing.
     assert {path.name for path in run.iterdir()} - {"index.npz"} == kept
 

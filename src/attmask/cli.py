@@ -21,12 +21,14 @@ from attmask.commands import (
     finetune,
     inspect,
     plan,
+    plot,
     predict,
     pretrain,
     recipes,
     resume,
     status,
     tasks,
+    visualize,
 )
 from attmask.commands.outcome import INTERRUPTED
 from attmask.errors import UserError
@@ -34,9 +36,18 @@ from attmask.launch import launched_rank
 
 _COMMANDS = (
     *(demo, pretrain, resume, status, inspect, plan),
-    *(evaluate, embed, finetune, predict, tasks, recipes, config),
+    *(evaluate, embed, finetune, predict, visualize, plot, tasks, recipes, config),
 )
-_FLAGS = ("--help", "--version", "--json", "--extend", "--all", "--norm-gap")  # take no value
+_FLAGS = (
+    "--help",
+    "--version",
+    "--json",
+    "--extend",
+    "--all",
+    "--norm-gap",
+    "--animate",
+    "--foreground",
+)  # take no value
 
 
 class Parser(argparse.ArgumentParser):

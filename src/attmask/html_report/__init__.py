@@ -1,0 +1,1 @@
+"""One HTML page that tells whether a run is good."""
