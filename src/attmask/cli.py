@@ -25,6 +25,7 @@ from attmask.commands import (
     predict,
     pretrain,
     recipes,
+    report,
     resume,
     status,
     tasks,
@@ -36,7 +37,7 @@ from attmask.launch import launched_rank
 
 _COMMANDS = (
     *(demo, pretrain, resume, status, inspect, plan),
-    *(evaluate, embed, finetune, predict, visualize, plot, tasks, recipes, config),
+    *(evaluate, embed, finetune, predict, visualize, plot, report, tasks, recipes, config),
 )
 _FLAGS = (
     "--help",

@@ -11,6 +11,8 @@ from attmask.data.sources import open_images
 from attmask.data.synthetic import MANIFEST, write_folder
 from attmask.errors import UserError
 from attmask.evaluation.online import OnlineEvaluation
+from attmask.html_report.on_the_way import REPORT, ReportsOnTheWay
+from attmask.html_report.report import write_report
 from attmask.loop import Outcome
 from attmask.monitor import read_metrics
 from attmask.presence import hold
@@ -34,6 +36,8 @@ class DemoReport:
     images: Path
     run: Path
     pictures: Sequence[Path]
+    page: Path
+    """The report of the run, one HTML file."""
     baselines: dict[str, float]
     """k-NN accuracy of the baselines (chance, colours, raw pixels), in per cent."""
     before: dict[str, Any]
@@ -71,7 +75,8 @@ class Demo:
         """Pre-train, or resume."""
         with hold(self.out / "run", self.trainer.heartbeat):
             keep_baselines(self.out / "run", self.evaluation.baselines)
-            return self.trainer.train(self.evaluation)
+            reports = ReportsOnTheWay(self.out / "run", self.config)
+            return self.trainer.train(self.evaluation, reports)
 
     def report(self) -> DemoReport:
         """Compare the trained teacher with the untrained one and with baselines."""
@@ -93,6 +98,7 @@ class Demo:
             images=self.out / "images",
             run=run,
             pictures=pictures,
+            page=write_report([run], run / REPORT, title="attmask demo"),
             baselines=read_baselines(run),
             before=before,
             after=after,

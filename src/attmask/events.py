@@ -29,6 +29,8 @@ class Event(BaseModel):
     host: str | None = None
     processes: int | None = None
     device: str | None = None
+    software: dict[str, str] = {}
+    """The versions of packages."""
     format: str | None = None
     """The number format of the training, with which a start says what it runs on."""
 

@@ -35,6 +35,7 @@ from attmask.monitor import Monitor, read_metrics
 from attmask.run import RunFolder
 from attmask.run_config import AnyRun, check_shares, with_length
 from attmask.schedules import Now, Timetable, changes_at
+from attmask.software import software
 from attmask.state import TrainingState
 from attmask.step_log import StepLog
 from attmask.update import Report, Update
@@ -50,6 +51,8 @@ Evaluate = Callable[
 """Evaluates what is trained, under its autocast; returns metrics to log.
 
 The last argument says whether a stop was requested: StopRequestedError is then raised."""
+AfterEvaluation = Callable[[int, Callable[[], bool]], None]
+"""Called with the epochs that are done, and with whether a stop was requested."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
         self.heap = Heap()
         self._evaluation_cut = False
         self.ended_early = False
+        self._after_evaluation: AfterEvaluation | None = None
         self.told = StepLog(
             config,
             self._watch(),
@@ -297,8 +301,14 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
         with together():
             self.folder.check_room(self.state.checkpoint_bytes)
 
-    def train(self, evaluate: Evaluate | None = None) -> Outcome:
-        """Train to the end or until a stop is requested; the last step is saved either way."""
+    def train(
+        self, evaluate: Evaluate | None = None, after_evaluation: AfterEvaluation | None = None
+    ) -> Outcome:
+        """Train to the end or until a stop is requested; the last step is saved either way.
+
+        `after_evaluation` is called between an evaluation and the next step.
+        """
+        self._after_evaluation = after_evaluation
         total, first = self.schedules.steps, self.step
         if not self.finished:
             self.check_room()
@@ -361,6 +371,7 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
             processes=processes,
             device=str(self.device),
             format=self.precision.format,
+            software=software(),
         )
 
     def _loop(
@@ -480,6 +491,8 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
             first = metrics[:4]  # a line for a person; all are in the log
             said = ", ".join(f"{m.key} {m.value:.4g} {m.unit}".rstrip() for m in first)
             monitor.message(f"epoch {epoch}: {said}")
+        if self._after_evaluation is not None and not self.finished:
+            self._after_evaluation(epoch, lambda: bool(stopped()))
         return_freed_memory()
         self.heartbeat.update(state="training")
         self.told.restart(self.step)

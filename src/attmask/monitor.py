@@ -54,6 +54,13 @@ class MonitorConfig(Config):
     tensorboard: bool = setting(
         True, "also write the metrics for TensorBoard, to RUN/tensorboard", operational=True
     )
+    report_every_epochs: int = setting(
+        5,
+        "epochs between two rebuilds of RUN/report.html, which take 5 % of the time at most "
+        "(0 = never)",
+        operational=True,
+        ge=0,
+    )
     wandb: bool = setting(
         False, "also log to Weights & Biases, as its variables WANDB_* say", operational=True
     )

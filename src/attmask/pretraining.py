@@ -11,6 +11,7 @@ from attmask.data.together import open_together
 from attmask.divergence import DivergedError
 from attmask.evaluation.online import OnlineEvaluation
 from attmask.heartbeat import Heartbeat
+from attmask.html_report.on_the_way import ReportsOnTheWay
 from attmask.loop import Outcome
 from attmask.run_baselines import keep_baselines
 from attmask.train import Trainer
@@ -33,6 +34,7 @@ def pretrain_together(
     for line in images.left_out():
         log.info("%s", line)
     evaluate: OnlineEvaluation | None = None
+    reports = ReportsOnTheWay(out, config)
     while True:
         trainer = Trainer(config, images.train, out, heartbeat=heartbeat, extend=extend)
         with together():
@@ -42,10 +44,14 @@ def pretrain_together(
         if evaluate is None and (evaluate := _evaluation(trainer, images)) is not None:
             keep_baselines(out, evaluate.baselines)
         try:
-            return trainer.train(evaluate)
+            outcome = trainer.train(evaluate, reports)
         except DivergedError as fault:
             trainer.folder.go_back(fault)
-        del trainer  # its memory is needed for the next
+            del trainer  # its memory is needed for the next
+            continue
+        if outcome.finished and not outcome.was_finished:
+            reports.finish()
+        return outcome
 
 
 def _evaluation(trainer: Trainer, images: Images) -> OnlineEvaluation | None:

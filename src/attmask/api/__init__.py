@@ -2,7 +2,7 @@
 
 from attmask.api.evaluating import embed, evaluate, load_backbone, transform, write_embeddings
 from attmask.api.predicting import detect, predict, segment
-from attmask.api.showing import plot, visualize
+from attmask.api.showing import plot, report, visualize
 from attmask.api.training import (
     configure,
     default_finetune_out,
@@ -31,6 +31,7 @@ __all__ = [
     "plot",
     "predict",
     "pretrain",
+    "report",
     "resume",
     "segment",
     "status",

@@ -57,5 +57,6 @@ def run(parsed: argparse.Namespace) -> int:
     print(f"\nImages      {report.images}")
     print(f"Run         {report.run} (config, metrics, checkpoints, tensorboard)")
     print(f"Pictures    {', '.join(str(picture) for picture in report.pictures)}")
+    print(f"Report      {report.page} (open it in a browser)")
     print(f"Took        {time.monotonic() - began:.0f} s, seed {parsed.seed}")
     return 0

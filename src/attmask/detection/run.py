@@ -16,6 +16,7 @@ from attmask.detection.trainer import DetectTrainer
 from attmask.divergence import DivergedError
 from attmask.errors import UserError
 from attmask.heartbeat import Heartbeat
+from attmask.html_report.on_the_way import ReportsOnTheWay
 from attmask.tuning.results import Finetuned
 from attmask.tuning.start import starting_point
 
@@ -37,6 +38,7 @@ def train_together(
         divided = _with_objects(divide(open_boxed(data), config.selection, config.data))
     train = divided.train
     config = in_steps(config, len(train))
+    reports = ReportsOnTheWay(out, config)
     while True:
         with together():
             start = starting_point(config.network.start, out)
@@ -52,12 +54,14 @@ def train_together(
             )
         evaluation = DetectorEvaluation(divided.selecting, config, trainer.workers)
         try:
-            outcome = trainer.train(evaluation)
+            outcome = trainer.train(evaluation, reports)
         except DivergedError as fault:
             trainer.folder.go_back(fault)
             del trainer  # its memory is needed for the next
             continue
         results = conclude(trainer, divided) if outcome.finished else None
+        if outcome.finished and not outcome.was_finished:
+            reports.finish()
         return Finetuned(outcome, results)
 
 

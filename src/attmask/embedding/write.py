@@ -25,10 +25,10 @@ from attmask.embedding.joined import BYTES, DType, Joined
 from attmask.embedding.parts import Part, Parts, PartWriter, differences, read_json
 from attmask.errors import UserError
 from attmask.evaluation.features.store import check_room
-from attmask.evaluation.reporting.card import software
 from attmask.evaluation.reporting.progress import counting
 from attmask.interrupt import stop_signals
 from attmask.presence import hold
+from attmask.software import software
 from attmask.wording import counted
 
 log = logging.getLogger(__name__)

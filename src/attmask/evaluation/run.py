@@ -13,9 +13,10 @@ from attmask import distributed
 from attmask.errors import UserError
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.model import FrozenModel
-from attmask.evaluation.reporting.card import Card, software, write_cards
+from attmask.evaluation.reporting.card import Card, write_cards
 from attmask.evaluation.task import Checking, Data, Task, shown_size
 from attmask.settings import Config
+from attmask.software import software
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from attmask.finetuning.evaluation import SELECTS, SELECTS_MULTI_LABEL, Classifi
 from attmask.finetuning.results import conclude
 from attmask.finetuning.trainer import FinetuneTrainer
 from attmask.heartbeat import Heartbeat
+from attmask.html_report.on_the_way import ReportsOnTheWay
 from attmask.tuning.results import Finetuned
 from attmask.tuning.start import starting_point
 
@@ -39,6 +40,7 @@ def train_together(
     size = config.augment.size
     assert size is not None
     selects = SELECTS_MULTI_LABEL if divided.classes.multi_label else SELECTS
+    reports = ReportsOnTheWay(out, config)
     while True:
         with together():
             start = starting_point(config.network.start, out, image_size=size)
@@ -70,10 +72,12 @@ def train_together(
             workers=trainer.workers,
         )
         try:
-            outcome = trainer.train(evaluation)
+            outcome = trainer.train(evaluation, reports)
         except DivergedError as fault:
             trainer.folder.go_back(fault)
             del trainer  # its memory is needed for the next
             continue
         results = conclude(trainer, divided) if outcome.finished else None
+        if outcome.finished and not outcome.was_finished:
+            reports.finish()
         return Finetuned(outcome, results)

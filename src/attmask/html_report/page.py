@@ -5,11 +5,14 @@ import hashlib
 import html
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from importlib.resources import files
 from string import Template
 from typing import Any
 
+_LONG = 2000
+"""Letters of a text that is worth storing once."""
 STYLES = ("colours.css", "page.css", "sections.css", "print.css")
 # All files share one scope, so what is used while the page is set up comes before its use.
 SCRIPTS = (
@@ -49,9 +52,41 @@ def render_page(payload: Mapping[str, Any]) -> str:
         title=html.escape(_encodable(str(payload["title"]))),
         script_hash=_hash(script),
         style="\n".join(_asset(name) for name in STYLES),
-        payload=_json(payload),
+        payload=_json(shared_once(payload)),
         script=script,
     )
+
+
+def shared_once(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The payload with long texts that several runs have stored once, under "shared".
+
+    In their place stands {"shared": number}, which the page turns back.
+    """
+    counts: Counter[str] = Counter()
+
+    def count(value: Any) -> None:
+        if isinstance(value, str) and len(value) > _LONG:
+            counts[value] += 1
+        elif isinstance(value, Mapping):
+            for inner in value.values():
+                count(inner)
+        elif isinstance(value, list | tuple):
+            for inner in value:
+                count(inner)
+
+    count(payload)
+    numbers = {text: i for i, text in enumerate(t for t, times in counts.items() if times > 1)}
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, str):
+            return {"shared": numbers[value]} if value in numbers else value
+        if isinstance(value, Mapping):
+            return {key: replaced(inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [replaced(inner) for inner in value]
+        return value
+
+    return {"shared": list(numbers), **replaced(payload)}
 
 
 def _asset(name: str) -> str:

@@ -10,6 +10,7 @@ from attmask.dense.config import in_steps
 from attmask.dense.data import divide
 from attmask.divergence import DivergedError
 from attmask.heartbeat import Heartbeat
+from attmask.html_report.on_the_way import ReportsOnTheWay
 from attmask.segmentation.config import SegmentConfig
 from attmask.segmentation.evaluation import SELECTS, SegmenterEvaluation
 from attmask.segmentation.results import conclude
@@ -37,6 +38,7 @@ def train_together(
     config = in_steps(config, len(divided.train))
     size = config.augment.size
     assert size is not None
+    reports = ReportsOnTheWay(out, config)
     while True:
         with together():
             start = starting_point(config.network.start, out, image_size=size)
@@ -52,10 +54,12 @@ def train_together(
             )
         evaluation = SegmenterEvaluation(divided.selecting, config, size, trainer.workers)
         try:
-            outcome = trainer.train(evaluation)
+            outcome = trainer.train(evaluation, reports)
         except DivergedError as fault:
             trainer.folder.go_back(fault)
             del trainer  # its memory is needed for the next
             continue
         results = conclude(trainer, divided) if outcome.finished else None
+        if outcome.finished and not outcome.was_finished:
+            reports.finish()
         return Finetuned(outcome, results)

@@ -1,8 +1,6 @@
 """The card of a result: its metrics and everything needed to reproduce them."""
 
-import importlib.metadata
 import json
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -15,7 +13,6 @@ from attmask.metric import Metric, check_unique, values_by_key
 
 CARD_VERSION = 2
 """The version of the file format; 2 has metrics with units and directions."""
-_SOFTWARE = ("attmask", "torch", "torchvision", "timm", "numpy", "pillow", "scikit-learn")
 
 
 @dataclass(frozen=True)
@@ -72,17 +69,6 @@ class Card:
 
 def _names(kind: type[Card]) -> list[str]:
     return [part.name for part in fields(kind)]
-
-
-def software() -> dict[str, str]:
-    """The versions of packages that results may depend on."""
-    found = {"python": platform.python_version()}
-    for name in _SOFTWARE:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def write_cards(cards: Sequence[Card], file: Path) -> None:

@@ -1,5 +1,17 @@
 // Arrays of the payload: base64 of little-endian numbers, or of packed bits.
 
+/** The payload with its shared texts in their places, where {"shared": number} stands. */
+function withShared({ shared, ...payload }) {
+  const put = (value) => {
+    if (Array.isArray(value)) return value.map(put);
+    if (value === null || typeof value !== "object") return value;
+    const keys = Object.keys(value);
+    if (keys.length === 1 && keys[0] === "shared") return shared[value.shared];
+    return Object.fromEntries(keys.map((key) => [key, put(value[key])]));
+  };
+  return put(payload);
+}
+
 const KINDS = { f4: Float32Array, i1: Int8Array, u1: Uint8Array, i4: Int32Array };
 const decoded = new WeakMap();
 

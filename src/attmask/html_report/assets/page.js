@@ -1,6 +1,6 @@
 // The page: its sections, drawn when they come into sight.
 
-const payload = JSON.parse(document.getElementById("payload").textContent);
+const payload = withShared(JSON.parse(document.getElementById("payload").textContent));
 payload.runs.forEach((run, number) => (run.number = number));
 const several = payload.runs.length > 1;
 const now = { run: payload.runs[0] };
