@@ -16,7 +16,13 @@ from attmask.cli import main
 
 SOURCE = Path(__file__).parent.parent / "src"
 COMMAND = [sys.executable, "-c", "import sys; from attmask.cli import main; sys.exit(main())"]
-SHORT = ("train.batch_size=8", "train.workers=0", "train.threads=1", "monitor.tensorboard=false")
+SHORT = (
+    "train.batch_size=8",
+    "train.workers=0",
+    "train.threads=1",
+    "monitor.tensorboard=false",
+    "monitor.report_every_epochs=0",
+)
 
 
 def environment() -> dict[str, str]:
