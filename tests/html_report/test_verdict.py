@@ -75,6 +75,24 @@ def test_other_losses_are_named_for_what_they_are(losses: list[float], level: st
     assert learning(log_of(losses)).level == level
 
 
+def test_a_rising_loss_is_not_called_bad_while_accuracy_rises() -> None:
+    rising = [8.0 + 0.02 * i for i in range(100)]
+    proof = learning(log_of(rising, knn__top1=[31.8, 40.0, 57.0]))
+    assert proof.level == "fair"
+    assert "risen by 25.2 points" in proof.answer
+    assert learning(log_of(rising, knn__top1=[31.8, 32.0])).level == "bad"
+
+
+def test_a_fine_tuning_is_judged_by_the_measure_that_selects_its_network() -> None:
+    records = log_of(FALLING, classify__top1=[3.0, 61.0, 60.0])
+    found = verdict(records, WELL, {})
+    assert found["level"] == "good"
+    assert "it has gained 58.0 points" in found["sentence"]
+    assert "61.0 % at its best, epoch 1" in found["proofs"][2]["answer"]
+    assert gain(log_of(FALLING, segment__miou=[30.0, 30.5]), {}).level == "fair"
+    assert gain(log_of(FALLING, detect__box_ap=[1.0]), {}).level == "unknown"
+
+
 def test_gains_are_points_above_the_untrained_network_and_raw_pixels() -> None:
     proof = gain(log_of(FALLING, knn__top1=[31.8, 40.0, 57.0]), PIXELS)
     assert proof.level == "good"
@@ -120,6 +138,6 @@ def test_the_sentence_sums_up_the_three_proofs() -> None:
     assert len(good["proofs"]) == 3
     running = verdict(records, replace(WELL, state="training"), PIXELS)
     assert "so far" in running["sentence"]
-    bad = verdict(log_of([8.0] * 100, knn__top1=[31.8, 57.0]), WELL, PIXELS)
+    bad = verdict(log_of([8.0] * 100, knn__top1=[31.8, 32.0]), WELL, PIXELS)
     assert (bad["level"], "does not learn" in bad["sentence"]) == ("bad", True)
     assert verdict([], WELL, {})["level"] == "unknown"

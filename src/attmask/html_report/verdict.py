@@ -20,6 +20,7 @@ POINTS = 2.0
 """Per cent that an accuracy must differ by to count as better or worse."""
 _FEW_RECORDS = 5
 ACCURACY = "knn.top1"
+TUNED = ("classify.top1", "classify.map", "segment.miou", "detect.box_ap")
 _ENDED_BADLY = ("failed", "killed", "silent", "stalled")
 
 
@@ -31,6 +32,8 @@ class Proof:
     level: Level
     answer: str
     metric: str | None = None
+    said: str | None = None
+    """What the sentence says of it, where that is not the usual."""
 
     def to_dict(self) -> dict[str, Any]:
         """In the shape of the page."""
@@ -79,6 +82,13 @@ def learning(records: Sequence[Record]) -> Proof:
     else:
         level = "bad"
         answer = f"The loss has hardly changed: {begin:.3f} at the start, {end:.3f} now."
+    accuracy = _values(records, ACCURACY)
+    if level == "bad" and accuracy and accuracy[-1] - accuracy[0] >= POINTS:
+        # The targets of the teacher become harder while it learns.
+        answer += (
+            f" k-NN accuracy has risen by {accuracy[-1] - accuracy[0]:.1f} points all the same."
+        )
+        return Proof(question, "fair", answer, "loss.total", "it learns, though its loss does not show it")
     return Proof(question, level, answer, "loss.total")
 
 
@@ -87,10 +97,13 @@ def health(records: Sequence[Record], status: Status) -> Proof:
     question = "Is it healthy?"
     wrong = warnings(status)
     logged = _values(records, "health.feature_rank")
+    tuned = _tuned_by(records) is not None
     if any(each["level"] == "bad" for each in wrong):
         return Proof(question, "bad", _capital(str(wrong[0]["text"])) + ".", None)
     if wrong:
         return Proof(question, "fair", _capital(str(wrong[0]["text"])) + ".", None)
+    if tuned:
+        return Proof(question, "good", "No warning: every loss was finite.", "loss.total")
     if not logged:
         answer = "Not known: the run was trained without monitor.watch."
         return Proof(question, "unknown", answer, None)
@@ -103,6 +116,8 @@ def health(records: Sequence[Record], status: Status) -> Proof:
 
 def gain(records: Sequence[Record], baselines: Mapping[str, float]) -> Proof:
     """How much better the network is than untrained and than raw pixels."""
+    if (tuned := _tuned_by(records)) is not None:
+        return _gain_by_labels(records, tuned)
     question = "Is it better than no training?"
     measured = [record for record in records if _number(record.get(ACCURACY))]
     if not measured:
@@ -127,6 +142,24 @@ def gain(records: Sequence[Record], baselines: Mapping[str, float]) -> Proof:
     if known.get("untrained", POINTS) < POINTS:
         level = "bad" if known["untrained"] < -POINTS else "fair"
     return Proof(question, level, f"k-NN accuracy {now:.1f} %: {' and '.join(parts)}.", ACCURACY)
+
+
+def _gain_by_labels(records: Sequence[Record], key: str) -> Proof:
+    """What fine-tuning has gained since the first evaluation."""
+    question, values = "Did fine-tuning help?", _values(records, key)
+    if len(values) < 2:
+        return Proof(question, "unknown", f"{key} {values[-1]:.1f} %, measured once.", key)
+    best, first = max(values), values[0]
+    epoch = next(record["epoch"] for record in records if record.get(key) == best)
+    answer = f"{key} is {best:.1f} % at its best, epoch {epoch}, after {first:.1f} % at first."
+    if best - first >= POINTS:
+        return Proof(question, "good", answer, key, f"it has gained {best - first:.1f} points")
+    return Proof(question, "fair", answer, key, "it has gained little")
+
+
+def _tuned_by(records: Sequence[Record]) -> str | None:
+    """The measure of a fine-tuning, by which its networks are selected; None for others."""
+    return next((key for key in TUNED if _values(records, key)), None)
 
 
 def _gain_without_labels(question: str, records: Sequence[Record]) -> Proof:
@@ -206,7 +239,7 @@ _OPENING: dict[Level, str] = {
 
 
 def _sentence(proofs: Sequence[Proof], status: Status) -> str:
-    said = [_SAID[number, proof.level] for number, proof in enumerate(proofs)]
+    said = [proof.said or _SAID[number, proof.level] for number, proof in enumerate(proofs)]
     running = " so far" if status.state in ("starting", "training", "evaluating") else ""
     return f"{_OPENING[_overall(proofs)]}{running}: {said[0]}, {said[1]}, and {said[2]}."
 
