@@ -10,7 +10,17 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-STYLES = ("colours.css", "page.css", "sections.css", "print.css")
+STYLES = (
+    "colours.css",
+    "page.css",
+    "controls.css",
+    "verdict.css",
+    "curves.css",
+    "patches.css",
+    "images.css",
+    "records.css",
+    "print.css",
+)
 # All files share one scope, so what is used while the page is set up comes before its use.
 SCRIPTS = (
     "decode.js",
@@ -38,6 +48,7 @@ SCRIPTS = (
     "evaluations.js",
     "timeline.js",
     "about.js",
+    "print.js",
     "page.js",
 )
 
