@@ -51,7 +51,7 @@ function build() {
   const main = document.getElementById("main");
   const foot = document.getElementById("foot");
   main.replaceChildren(make("div", { class: "title" }, make("h1", {}, prose(payload.title)),
-    make("p", { class: "made" }, `Made ${timeText(payload.made)} with attmask ${payload.attmask} from ${payload.runs.length} ${several ? "runs" : "run"}`)));
+    make("p", { class: "made" }, `Made ${timeText(payload.made)} with attmask `, make("bdi", {}, payload.attmask), ` from ${payload.runs.length} ${several ? "runs" : "run"}`)));
   for (const section of SECTIONS) {
     const title = make("h2", { id: `${section.id}-title` }, section.title, section.own && several ? make("span", { class: "of-run" }) : null);
     const element = make("section", { id: section.id, "aria-labelledby": `${section.id}-title` }, title);

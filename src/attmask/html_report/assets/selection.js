@@ -57,7 +57,7 @@ function drawMap(host, run) {
       button("Show all", () => (drawing.reset(), drawing.draw())))),
     withSprite(make("div", { class: "map-area" },
       make("div", { class: "map-box" }, drawing.canvas, hovered,
-        make("p", { class: "hint" }, `${map.method} of ${map.names.length} embeddings`, explained.length ? `; the two components explain ${percent(explained.reduce((a, b) => a + b, 0), 0)} of the variance.` : "."),
+        make("p", { class: "hint" }, make("bdi", {}, map.method), ` of ${map.names.length} embeddings`, explained.length ? `; the two components explain ${percent(explained.reduce((a, b) => a + b, 0), 0)} of the variance.` : "."),
         make("ul", { class: "legend" }, key)),
       make("div", { class: "selection" },
         make("label", { class: "dropdown" }, make("span", {}, "File name"), " ", text), map.labels ? pick : null,
