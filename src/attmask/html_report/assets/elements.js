@@ -97,8 +97,7 @@ function announce(text) {
 /** A command line with its copy button. */
 function commandLine(command) {
   const code = make("code", {}, make("bdi", {}, command));
-  const box = make("pre", { tabindex: "0", role: "region", "aria-label": "command" }, code);
-  return make("div", { class: "command" }, box, copyButton("Copy", command));
+  return make("div", { class: "command" }, make("pre", {}, code), copyButton("Copy", command));
 }
 
 /** What is missing, and what to run for it. */

@@ -12,7 +12,7 @@ function drawEvaluations(host, payload) {
     { title: "value", numeric: true, value: (row) => row.value, text: spreadText, cell: (row) => valueButton(row) },
     { title: "unit", value: (row) => row.unit, text: (row) => row.unit, cell: (row) => prose(row.unit) },
   ];
-  const table = sortable({ label: "Evaluations", columns, rows, kind: "wide evaluations" });
+  const table = sortable({ label: "Table of evaluations", columns, rows, kind: "wide evaluations" });
   const count = make("span", { class: "muted rows", role: "status" });
   const text = make("input", { type: "search", placeholder: "run, task or metric", spellcheck: "false" });
   const filter = () => {
