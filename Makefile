@@ -3,6 +3,10 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 CODE   := src tests scripts $(wildcard benchmarks)
 READY  := $(VENV)/.ready
+AXE    := $(VENV)/axe
+AXE_VERSION := 4.14.0
+# As root on Debian or Ubuntu; anywhere else the reader is told what to install.
+APT    := test "$$(id -u)" = 0 && apt-get -qq update && apt-get -qq install -y --no-install-recommends
 
 # Nothing of the caller's Python may leak in, and nothing outside the checkout is written.
 unexport PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX
@@ -10,7 +14,7 @@ export PYTHONNOUSERSITE := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check format bench clean
+.PHONY: help setup browser demo test test-slow check format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' Makefile
@@ -32,6 +36,15 @@ $(READY): pyproject.toml constraints.txt scripts/prove_install.py
 	  "setup: vos-benchmark is missing, so the tests that compare with it are skipped" >&2
 	@$(RUN) scripts/prove_install.py
 	@touch $@
+
+browser: setup  ## install Chromium and axe-core for the tests of the report
+	@for name in "$$ATTMASK_BROWSER" chromium chromium-browser google-chrome; do \
+	  command -v "$$name" >/dev/null && exit; done; { $(APT) chromium; } || { echo \
+	  "browser: install Chromium, or set ATTMASK_BROWSER to the path of a browser" >&2; exit 1; }
+	@grep -qs '"version": "$(AXE_VERSION)"' $(AXE)/node_modules/axe-core/package.json || { \
+	  { command -v npm >/dev/null || { $(APT) npm; }; } && \
+	  npm install --silent --no-save --prefix $(AXE) axe-core@$(AXE_VERSION); } || { echo \
+	  "browser: axe-core was not installed; install npm and mend the network" >&2; exit 1; }
 
 demo: setup  ## pre-train, evaluate and draw on generated images (minutes on a CPU)
 	@$(VENV)/bin/attmask demo

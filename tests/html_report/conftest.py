@@ -1,11 +1,12 @@
-"""The tests of the page need a browser; without one they are collected only if required."""
+"""The tests of the page need a browser, one also axe-core; without them they run only if required."""
 
 import os
 
-from tests.html_report.browser import browser, find_browser
+from tests.html_report.browser import AXE, all_reports, find_browser, reports
 from tests.html_report.reported_run import run
 
-__all__ = ["browser", "run"]
+__all__ = ["all_reports", "reports", "run"]
 
 REQUIRED = os.environ.get("ATTMASK_REQUIRE_BROWSER") == "1"
-collect_ignore = [] if find_browser() or REQUIRED else ["test_page.py", "test_hostile_run.py"]
+collect_ignore_glob = [] if find_browser() or REQUIRED else ["test_page_*.py"]
+collect_ignore = [] if AXE.exists() or REQUIRED else ["test_page_accessibility.py"]

@@ -13,7 +13,17 @@ from typing import Any
 
 _LONG = 2000
 """Letters of a text that is worth storing once."""
-STYLES = ("colours.css", "page.css", "sections.css", "print.css")
+STYLES = (
+    "colours.css",
+    "page.css",
+    "controls.css",
+    "verdict.css",
+    "curves.css",
+    "patches.css",
+    "images.css",
+    "records.css",
+    "print.css",
+)
 # All files share one scope, so what is used while the page is set up comes before its use.
 SCRIPTS = (
     "decode.js",
@@ -41,6 +51,7 @@ SCRIPTS = (
     "evaluations.js",
     "timeline.js",
     "about.js",
+    "print.js",
     "page.js",
 )
 

@@ -88,7 +88,9 @@ def learning(records: Sequence[Record]) -> Proof:
         answer += (
             f" k-NN accuracy has risen by {accuracy[-1] - accuracy[0]:.1f} points all the same."
         )
-        return Proof(question, "fair", answer, "loss.total", "it learns, though its loss does not show it")
+        return Proof(
+            question, "fair", answer, "loss.total", "it learns, though its loss does not show it"
+        )
     return Proof(question, level, answer, "loss.total")
 
 

@@ -2,10 +2,10 @@
 
 function drawAbout(host, run) {
   const { recipe, changes, config, facts, command } = run.about;
-  host.append(make("h3", {}, "Changes from the recipe", recipe ? [" ", named(recipe)] : null));
+  host.append(make("h3", {}, recipe ? "Differences from the recipe" : "Recipe", recipe ? [" ", named(recipe)] : null));
   if (changes.length) {
-    host.append(plainTable("Changes from the recipe", ["setting", "recipe", "this run"], changes.map((change) => [make("code", {}, make("bdi", {}, change.key)), change.recipe, change.run])));
-  } else host.append(make("p", { class: "muted" }, recipe ? "Nothing was changed." : "No recipe was used."));
+    host.append(plainTable("Differences from the recipe", ["setting", "recipe", "this run"], changes.map((change) => [make("code", {}, make("bdi", {}, change.key)), change.recipe, change.run])));
+  } else host.append(make("p", { class: "muted" }, recipe ? "No setting differs." : "No recipe was used."));
   const groups = [...new Set(["images", "hardware", "software", ...facts.map(({ group }) => group)])];
   host.append(make("div", { class: "facts" }, groups.map((group) => {
     const some = facts.filter((fact) => fact.group === group);

@@ -1,6 +1,6 @@
 // One line chart: lines over a shared view (range, axis, smoothing), a cursor, and a readout.
 
-const MARGIN = { left: 48, right: 14, top: 10, bottom: 24 };
+const MARGIN = { left: 48, right: 14, top: 10, bottom: 38 };
 
 /** A chart of `lines()`: [{name, style, xs, ys}], where `view` has range, log and smoothing. */
 class Chart {
@@ -77,7 +77,7 @@ class Chart {
     this.band = draw("rect", { class: "band", y: MARGIN.top, height: height - MARGIN.top - MARGIN.bottom, width: 0 });
     svg.replaceChildren(
       draw("defs", {}, draw("clipPath", { id: this.clip }, draw("rect", box))),
-      this.axes(), this.references(), lines, this.mark, this.band);
+      this.axes(), ...this.references(), lines, this.mark, this.band);
     this.say();
   }
 
@@ -95,15 +95,24 @@ class Chart {
     for (const x of xs) {
       group.append(draw("text", { x: this.toX(x), y: bottom + 17, "text-anchor": "middle" }, tickText(x, xs[1] - xs[0] || 1)));
     }
+    const middle = (MARGIN.left + this.width - MARGIN.right) / 2;
+    group.append(draw("text", { x: middle, y: bottom + 33, "text-anchor": "middle" }, this.view.axis));
     group.append(draw("line", { class: "base", x1: MARGIN.left, x2: this.width - MARGIN.right, y1: bottom, y2: bottom }));
     return group;
   }
 
+  /** Lines at reference values; a label that would hide another stands at the other end. */
   references() {
-    return this.levels.filter(({ value }) => Number.isFinite(value) && (!this.log || value > 0)).map(({ value, title }) =>
-      draw("g", { class: "level" },
-        draw("line", { x1: MARGIN.left, x2: this.width - MARGIN.right, y1: this.toY(value), y2: this.toY(value) }),
-        draw("text", { x: this.width - MARGIN.right, y: this.toY(value) - 4, "text-anchor": "end" }, title.length > 40 ? `${title.slice(0, 39)}…` : title)));
+    const known = this.levels.filter(({ value }) => Number.isFinite(value) && (!this.log || value > 0));
+    const right = this.width - MARGIN.right;
+    let taken = Infinity;
+    return known.sort((a, b) => a.value - b.value).map(({ value, title }) => {
+      const y = this.toY(value);
+      const place = taken - y < 14 ? { x: MARGIN.left + 4 } : { x: right, "text-anchor": "end" };
+      if (place.x === right) taken = y;
+      return draw("g", { class: "level" }, draw("line", { x1: MARGIN.left, x2: right, y1: y, y2: y }),
+        draw("text", { ...place, y: y - 4 }, title.length > 40 ? `${title.slice(0, 39)}…` : title));
+    });
   }
 
   /** Put the cursor at x, or away with null. */
@@ -130,7 +139,7 @@ class Chart {
     const x = this.toX(place ?? at);
     if (this.cursor !== null) marks.unshift(draw("line", { x1: x, x2: x, y1: MARGIN.top, y2: this.height - MARGIN.bottom }));
     this.mark.replaceChildren(...marks);
-    const where = place === null ? "" : `${this.view.axis === "hours" ? "hour" : this.view.axis} ${readable(place)}`;
+    const where = place === null ? "" : `${this.view.axis === "hours" ? "hour" : this.view.axis} ${readable(place, 3)}`;
     this.readout.replaceChildren(make("span", { class: "where" }, where), ...items);
   }
 

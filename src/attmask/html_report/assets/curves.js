@@ -2,7 +2,7 @@
 
 const GROUPS = ["accuracy", "quality", "loss", "health", "objects", "schedule", "speed"];
 const CLOSED = new Set(["schedule", "speed"]);
-const AXES = [["epoch", "epochs"], ["hours", "hours"], ["step", "steps"]];
+const AXES = [["epoch", "epoch"], ["hours", "hours"], ["step", "step"]];
 const lineStyle = (run) => `run-${run.number % 8} dash-${Math.floor(run.number / 8) % 3}`;
 
 /** The points of a run's metric along the chosen axis. */
@@ -46,7 +46,7 @@ function drawCurves(host, payload) {
     const chart = charts.get(figure);
     if (chart.stale !== false && figure.isConnected && chart.plot.clientWidth) (chart.stale = false), chart.draw();
   };
-  document.addEventListener("drawall", () => charts.forEach((_, figure) => drawStale(figure)));
+  document.addEventListener("drawall", () => charts.forEach((chart, figure) => ((chart.stale = true), drawStale(figure))));
   const sight = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
     if (isIntersecting) visible.add(target), drawStale(target);
     else visible.delete(target);
@@ -69,8 +69,8 @@ function drawCurves(host, payload) {
     if (once.length < levels.length || once.length === 1) once.forEach((level) => (level.title = level.title.split(", ")[0]));
     const chart = new Chart({ title, unit, height, lines: linesOf(key), levels: once, view, isLog, onzoom });
     const figure = make("figure", { class: "chart" },
-      make("figcaption", {}, prose(title), unit ? make("span", { class: "unit" }, unit) : null), chart.plot, chart.readout);
-    chart.readout.style.minHeight = `${1.5 * Math.ceil((payload.runs.length + 1) / 2)}em`;
+      make("figcaption", { title }, prose(title), unit ? make("span", { class: "unit" }, unit) : null), chart.plot, chart.readout);
+    chart.readout.style.minHeight = `${1.55 * (1 + Math.ceil(payload.runs.length / 2))}em`;
     charts.set(figure, chart);
     sight.observe(figure);
     widths.observe(chart.plot);
@@ -94,19 +94,20 @@ function drawCurves(host, payload) {
   const logarithmic = make("input", { type: "checkbox" });
   logarithmic.addEventListener("change", () => ((view.log = logarithmic.checked), update()));
   host.append(make("div", { class: "controls" },
-    choice("Along", AXES, "epoch", (axis) => ((view.axis = axis), (view.range = null), charts.forEach((chart) => (chart.cursor = null)), update())),
+    choice("x-axis", AXES, "epoch", (axis) => ((view.axis = axis), (view.range = null), charts.forEach((chart) => (chart.cursor = null)), update())),
     dropdown("Smoothing", [["1", "none"], ["5", "5 points"], ["15", "15 points"], ["45", "45 points"]], "1",
       (width) => ((view.smoothing = Number(width)), update())),
-    make("label", { class: "check" }, logarithmic, "log scale for losses"),
+    make("label", { class: "check" }, logarithmic, "Log scale for losses"),
     make("div", { class: "buttons", role: "group", "aria-label": "Zoom" },
       button("−", () => zoomAll(1.6), { "aria-label": "Zoom out" }), button("+", () => zoomAll(0.6), { "aria-label": "Zoom in" }), reset)),
     payload.runs.length > 1 ? runs : make("span"));
-  host.append(make("p", { class: "hint" }, "Drag across a chart to zoom, or turn the wheel with Ctrl held; with a chart in focus, the arrow keys move its cursor."));
+  host.append(make("p", { class: "hint" }, "Drag across a chart to zoom in, double-click to reset. Ctrl and the wheel zoom too. The arrow keys move the cursor of a focused chart."));
 
   const lead = leadMetric(payload);
   if (lead) {
     const { figure, chart } = add(lead, 320);
     figure.classList.add("lead");
+    chart.readout.style.minHeight = "1.6em";
     host.append(figure);
     addSavingLine(figure, chart, payload, lead, view);
   }

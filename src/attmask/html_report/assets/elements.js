@@ -26,20 +26,27 @@ const named = (text, kind = "") =>
   make("bdi", { class: `name ${kind}`, title: text }, String(text));
 
 /** A longer text from outside, which may be broken anywhere. */
-const prose = (text, tag = "span") => make(tag, { class: "prose" }, make("bdi", {}, String(text)));
+const prose = (text, tag = "span") =>
+  make(tag, { class: String(text).length > 24 ? "prose long" : "prose" }, make("bdi", {}, String(text)));
 
 let ids = 0;
 const freshId = (stem) => `${stem}-${ids++}`;
 
-/** A number for people: four digits, or as many as asked for. */
+/** A number for people: four significant digits, or as many as asked for; whole numbers whole. */
 function readable(value, digits = 4) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) {
-    return value.toExponential(Math.min(digits - 1, 2)).replace(/\.?0+e/, "e").replace("-", "−");
+  if (Number.isInteger(value) && size < 1e9) return value.toLocaleString("en").replace("-", "−");
+  if (size < 1e-3 || size >= 1e6) {
+    return value.toExponential(Math.min(digits - 1, 2)).replace(/\.?0+e/, "e").replace("e+", "e").replaceAll("-", "−");
   }
-  const places = Math.max(0, digits - 1 - Math.max(0, Math.floor(Math.log10(size || 1))));
-  const text = value.toLocaleString("en", { maximumFractionDigits: places });
+  return decimal(value, Math.max(0, digits - 1 - Math.floor(Math.log10(size))));
+}
+
+/** A number with so many places after its point. */
+function decimal(value, places) {
+  if (!Number.isFinite(value)) return "–";
+  const text = value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
   return text.replace("-", "−");
 }
 
@@ -90,8 +97,7 @@ function announce(text) {
 /** A command line with its copy button. */
 function commandLine(command) {
   const code = make("code", {}, make("bdi", {}, command));
-  const box = make("pre", { tabindex: "0", role: "region", "aria-label": "command" }, code);
-  return make("div", { class: "command" }, box, copyButton("Copy", command));
+  return make("div", { class: "command" }, make("pre", {}, code), copyButton("Copy", command));
 }
 
 /** What is missing, and what to run for it. */

@@ -12,20 +12,20 @@ function drawEvaluations(host, payload) {
     { title: "value", numeric: true, value: (row) => row.value, text: spreadText, cell: (row) => valueButton(row) },
     { title: "unit", value: (row) => row.unit, text: (row) => row.unit, cell: (row) => prose(row.unit) },
   ];
-  const table = sortable({ label: "Evaluations", columns, rows, kind: "wide evaluations" });
-  const count = make("span", { class: "muted", role: "status" });
+  const table = sortable({ label: "Table of evaluations", columns, rows, kind: "wide evaluations" });
+  const count = make("span", { class: "muted rows", role: "status" });
   const text = make("input", { type: "search", placeholder: "run, task or metric", spellcheck: "false" });
   const filter = () => {
     const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
     const some = rows.filter((row) => words.every((word) => [row.run, row.task, row.title, row.key].join(" ").toLowerCase().includes(word)));
     table.show(some);
-    count.textContent = `${some.length} of ${rows.length}`;
+    count.textContent = `${some.length} of ${rows.length} rows`;
   };
   text.addEventListener("input", filter);
   const cells = () => table.inOrder().map((row) => columns.map((column) => ({ text: column.text(row), bold: column.numeric && row.best })));
   host.append(make("div", { class: "controls" }, make("label", { class: "dropdown" }, make("span", {}, "Filter"), " ", text), count,
     make("div", { class: "buttons" }, copyButton("Copy as Markdown", () => asMarkdown(columns, cells())), copyButton("Copy as LaTeX", () => asLatex(columns, cells())))),
-    table.box, make("p", { class: "hint" }, "★ is the best of its task and metric. A number opens its card: how it was measured, and the command."));
+    table.box, make("p", { class: "hint" }, "★ marks the best value of a task and metric. Click a value to see how it was measured and the command that reproduces it."));
   filter();
 }
 

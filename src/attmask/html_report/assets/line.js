@@ -39,8 +39,8 @@ function addSavingLine(figure, chart, payload, key, view) {
     handle.setAttribute("aria-valuenow", value.toPrecision(5));
     handle.setAttribute("aria-valuetext", withUnit(value, unit));
     handle.firstChild.textContent = withUnit(value, unit);
-    title.replaceChildren("Drag the line: who reaches ", make("b", {}, withUnit(value, unit)), ", and when? ",
-      make("span", { class: "muted" }, value === start ? "This is the last value of " : "Compared with the epochs of ", named(baseline.name)));
+    title.replaceChildren("Epochs to reach ", make("b", {}, withUnit(value, unit)), ", ",
+      make("span", { class: "muted" }, value === start ? "the final value of " : "compared with the epochs of ", named(baseline.name), ". Drag the dashed line to change it."));
     said.replaceChildren(...payload.runs.filter((run) => run.series[key]).map((run) => {
       const { xs, ys } = pointsOf(run, key, "epoch");
       const epoch = firstEpochReaching(xs, ys, value, higher !== false);
@@ -66,6 +66,6 @@ function addSavingLine(figure, chart, payload, key, view) {
     set(moves[event.key]);
   });
   chart.plot.append(handle);
-  figure.append(make("div", { class: "saving" }, title, said, button("Back to the baseline's last value", () => set(start))));
+  figure.append(make("div", { class: "saving" }, title, said, button("Reset to the baseline's final value", () => set(start))));
   set(start);
 }

@@ -31,6 +31,7 @@ class EmbeddingMap {
     this.mode = map.names.length > 400 ? "points" : "thumbnails";
     this.tool = "move";
     this.selected = new Set();
+    this.hovered = -1;
     this.shape = null;
     this.canvas = make("canvas", { class: "map", tabindex: "0", role: "application",
       "aria-label": `Map of ${map.names.length} images. Arrow keys move it, plus and minus zoom, 0 shows all. The fields beside it select without a pointer.` });
@@ -80,19 +81,20 @@ class EmbeddingMap {
       const chosen = this.selected.has(i);
       const kind = this.legend.get(this.map.labels?.[i]);
       const colour = colours.get(this.map.labels?.[i]) ?? grey;
-      pen.globalAlpha = some && !chosen ? 0.25 : 1;
+      const marked = chosen || i === this.hovered;
+      pen.globalAlpha = some && !marked ? 0.25 : 1;
       if (this.mode === "thumbnails" && this.sprite) {
         const { tile, columns } = this.map;
         pen.drawImage(this.sprite, (i % columns) * tile, Math.floor(i / columns) * tile, tile, tile, x - side / 2, y - side / 2, side, side);
-        pen.lineWidth = chosen ? 3 : 2;
-        pen.strokeStyle = chosen ? ink : colour;
+        pen.lineWidth = marked ? 3 : 2;
+        pen.strokeStyle = marked ? ink : colour;
         pen.strokeRect(x - side / 2, y - side / 2, side, side);
       } else {
-        const mark = markPath(kind?.mark ?? "circle", x, y, chosen ? 6 : 4.5);
+        const mark = markPath(kind?.mark ?? "circle", x, y, marked ? 6 : 4.5);
         pen.fillStyle = colour;
         pen.fill(mark);
-        pen.lineWidth = chosen ? 2 : 0.8;
-        pen.strokeStyle = chosen ? ink : paper;
+        pen.lineWidth = marked ? 2 : 0.8;
+        pen.strokeStyle = marked ? ink : paper;
         pen.stroke(mark);
       }
     }

@@ -24,13 +24,13 @@ function drawNeighbours(host, run, payload) {
     columns.map((column) => withSprite(make("td", {}, make("div", { class: "strip" }, column.indices[row].map((i, place) => {
       const [own, other] = [classOf(map, probe), classOf(column.map, i)];
       const same = own !== null && other !== null ? own === other : null;
-      const verdict = same === null ? "" : same ? "same class" : "another class";
+      const verdict = same === null ? "" : same ? "same class" : "different class";
       return make("span", { class: `near ${same === null ? "" : same ? "same" : "other"}`, title: `${column.map.names[i]}${other ? `\n${other}` : ""}` },
         thumbnail(column.map, i, 48),
-        make("span", {}, same === null ? "" : make("span", { "aria-hidden": "true" }, same ? "✓ " : "✕ "), readable(column.similarity[row][place], 2),
+        make("span", {}, same === null ? "" : make("span", { "aria-hidden": "true" }, same ? "✓ " : "✕ "), decimal(column.similarity[row][place], 2),
           make("span", { class: "unseen" }, ` ${verdict}`)));
     }))), column.map))));
   const table = make("table", { class: "neighbours" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "image"), heads)), make("tbody", {}, rows));
-  host.append(make("p", { class: "hint" }, "The five nearest images of each, by the cosine below it", map.labels ? "; ✓ same class, ✕ another." : "."),
+  host.append(make("p", { class: "hint" }, "The nearest images by cosine similarity", map.labels ? "; ✓ same class, ✕ different class." : "."),
     withSprite(scrolling(table, "Nearest neighbours", "wide"), map));
 }

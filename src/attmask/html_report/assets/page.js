@@ -12,10 +12,10 @@ const SECTIONS = [
   { id: "curves", title: "Curves", parts: [[null, 1600, (host) => drawCurves(host, payload)]] },
   { id: "studio", title: "Mask studio", own: true, parts: [[null, 640, (host) => drawStudio(host, now.run)]] },
   { id: "patches", title: "Patches", own: true, parts: [
-    ["Similarity to a patch", 560, (host) => drawSimilarity(host, now.run)], ["Principal components over the epochs", 320, (host) => drawPca(host, now.run)]] },
+    ["Similarity to a patch", 560, (host) => drawSimilarity(host, now.run)], ["Patch PCA over epochs", 320, (host) => drawPca(host, now.run)]] },
   { id: "images", title: "Images", own: true, parts: [
     ["Nearest neighbours", 560, (host) => drawNeighbours(host, now.run, payload)], ["Map of embeddings", 700, (host) => drawMap(host, now.run)],
-    ["Odd images", 300, (host) => drawOdd(host, now.run)]] },
+    ["Outliers and duplicates", 300, (host) => drawOdd(host, now.run)]] },
   { id: "evaluations", title: "Evaluations", parts: [[null, 420, (host) => drawEvaluations(host, payload)]] },
   { id: "timeline", title: "Timeline", own: true, parts: [[null, 480, (host) => drawTimeline(host, now.run)]] },
   { id: "about", title: "What was run", own: true, parts: [[null, 480, (host) => drawAbout(host, now.run)]] },
@@ -51,7 +51,7 @@ function build() {
   const main = document.getElementById("main");
   const foot = document.getElementById("foot");
   main.replaceChildren(make("div", { class: "title" }, make("h1", {}, prose(payload.title)),
-    make("p", { class: "made" }, `Made ${timeText(payload.made)} with attmask ${payload.attmask} from ${payload.runs.length} ${several ? "runs" : "run"}`)));
+    make("p", { class: "made" }, `Made ${timeText(payload.made)} with attmask `, make("bdi", {}, payload.attmask), ` from ${payload.runs.length} ${several ? "runs" : "run"}`)));
   for (const section of SECTIONS) {
     const title = make("h2", { id: `${section.id}-title` }, section.title, section.own && several ? make("span", { class: "of-run" }) : null);
     const element = make("section", { id: section.id, "aria-labelledby": `${section.id}-title` }, title);
@@ -63,13 +63,13 @@ function build() {
     main.append(element);
     document.getElementById("contents").append(make("li", {}, make("a", { href: `#${section.id}` }, section.title)));
   }
-  foot.append(make("h2", { class: "foot-title" }, "How this page was made"), commandLine(payload.command));
+  foot.append(make("h2", { class: "foot-title" }, "Command that built this report"), commandLine(payload.command));
   hosts.forEach(({ height, drawing, own }, host) => own || later(host, height, drawing)); // `show` does the others
 }
 
 function show(run) {
   now.run = run;
-  document.querySelectorAll(".of-run").forEach((place) => place.replaceChildren(named(run.name)));
+  document.querySelectorAll(".of-run").forEach((place) => place.replaceChildren(swatch(lineStyle(run)), named(run.name)));
   hosts.forEach(({ height, drawing, own }, host) => own && later(host, height, drawing));
   drawRest();
 }
@@ -88,7 +88,7 @@ function switchThemes() {
   press.addEventListener("click", () => {
     theme = (theme + 1) % themes.length;
     document.documentElement.dataset.theme = themes[theme];
-    press.textContent = `Theme: ${themes[theme]}`;
+    press.lastElementChild.textContent = `Theme: ${themes[theme]}`;
     document.dispatchEvent(new Event("themechange"));
   });
 }
@@ -99,20 +99,15 @@ function followReader() {
   const reading = new IntersectionObserver((entries) => entries.forEach(({ target, isIntersecting }) => {
     if (!isIntersecting) return;
     links.forEach((link) => link.removeAttribute("aria-current"));
-    links.get(target.id).setAttribute("aria-current", "location");
+    links.get(target.id)?.setAttribute("aria-current", "location");
   }), { rootMargin: "-20% 0px -75% 0px" });
-  document.querySelectorAll("main > section").forEach((section) => reading.observe(section));
+  document.querySelectorAll("main > *").forEach((section) => reading.observe(section));
 }
-
-window.addEventListener("beforeprint", () => {
-  [...pending.keys()].forEach(drawPart);
-  document.querySelectorAll("details").forEach((details) => (details.open = true));
-  document.dispatchEvent(new Event("drawall"));
-});
 
 build();
 pickRuns();
 switchThemes();
 followReader();
+preparePrints();
 show(now.run);
 window.attmask = { masks, uniform, decode, firstEpochReaching, asMarkdown, asLatex, cosines, payload };

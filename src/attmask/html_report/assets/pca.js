@@ -3,7 +3,7 @@
 function drawPca(host, run) {
   const { probe, pca } = run;
   if (!probe || !pca || !pca.epochs.length) {
-    return host.append(empty("No checkpoints of earlier epochs are kept, so there are no colours over the epochs.", `attmask report ${run.folder}`));
+    return host.append(empty("No checkpoints of earlier epochs are kept, so there is nothing to compare over the epochs.", `attmask report ${run.folder}`));
   }
   let at = pca.epochs.length - 1;
   let timer = null;
@@ -21,7 +21,7 @@ function drawPca(host, run) {
       pen.fillRect(...box);
     } });
   });
-  const epochs = slider("At", { min: 0, max: pca.epochs.length - 1, step: 1, value: at }, words, (value) => (stop(), (at = value), update()));
+  const epochs = slider("Checkpoint:", { min: 0, max: pca.epochs.length - 1, step: 1, value: at }, words, (value) => (stop(), (at = value), update()));
   const go = (i) => {
     at = i % pca.epochs.length;
     epochs.input.value = at;
@@ -43,7 +43,8 @@ function drawPca(host, run) {
       else go(at + 1);
     }, 700);
   }, { disabled: pca.epochs.length < 2 });
-  host.append(make("div", { class: "controls" }, play, epochs.box),
+  host.append(make("p", { class: "hint" }, "The first three principal components of the patch features as red, green and blue."),
+    make("div", { class: "controls" }, play, epochs.box),
     make("div", { class: "maps" }, maps.map(({ figure }) => figure)));
   update();
 }

@@ -84,8 +84,8 @@ const heat = (values, low, high, strength = 0.65) => (pen, patch, box) => {
 /** Paints hidden patches in grey with a thin outline. */
 const hide = (mask) => (pen, patch, box) => {
   if (!mask[patch]) return;
-  pen.fillStyle = "rgb(58 58 64)";
+  pen.fillStyle = "rgb(98 98 106)";
   pen.fillRect(...box);
-  pen.strokeStyle = "rgb(82 82 90)";
+  pen.strokeStyle = "rgb(124 124 132)";
   pen.strokeRect(box[0] + 0.5, box[1] + 0.5, box[2] - 1, box[3] - 1);
 };

@@ -20,11 +20,11 @@ function firstEpochReaching(epochs, values, target, higher = true) {
   return null;
 }
 
-/** "epoch 31 of 48, 35 % fewer", against the epochs of the baseline. */
+/** "epoch 31 of 48 (35 % fewer)", against the epochs of the baseline. */
 function savingSentence(epoch, baselineEpochs) {
-  if (epoch === null) return "never";
+  if (epoch === null) return "never reached";
   const saved = 1 - epoch / baselineEpochs;
   const percent = Math.round(Math.abs(saved) * 100);
   const compared = percent === 0 ? "no fewer" : `${percent} % ${saved > 0 ? "fewer" : "more"}`;
-  return `epoch ${readable(epoch, 3)} of ${readable(baselineEpochs)}, ${compared}`;
+  return `epoch ${readable(epoch, 3)} of ${readable(baselineEpochs)} (${compared})`;
 }

@@ -1,25 +1,28 @@
 // The map with its controls, its legend, and the list of the selected files.
 
 const LISTED = 200;
+const NO_HOVER = "Point at an image to see its name.";
+const NO_SELECTION = "Draw around images with the rectangle or the lasso, or search by name or class.";
 
 function drawMap(host, run) {
   const { map } = run;
   if (!map || !map.names.length) return host.append(empty("This run has no embeddings for a map.", `attmask report ${run.folder}`));
   const legend = legendOf(map);
-  const hovered = make("p", { class: "hovered", "aria-live": "polite" }, "\u00a0");
-  const count = make("p", { class: "count", "aria-live": "polite" }, "No image is selected.");
-  const list = make("ul", { class: "files", tabindex: "0", "aria-label": "Selected files" });
+  const hovered = make("p", { class: "hovered", "aria-live": "polite" }, NO_HOVER);
+  const count = make("p", { class: "count", "aria-live": "polite" }, "No image selected");
+  const list = make("ul", { class: "files", tabindex: "0", "aria-label": "Selected files" }, make("li", { class: "muted" }, NO_SELECTION));
   let files = [];
   const drawing = new EmbeddingMap(map, legend, {
     onhover: (i) => {
       if (i === drawing.hovered) return;
       drawing.hovered = i;
-      hovered.replaceChildren(...(i < 0 ? ["\u00a0"] : [thumbnail(map, i, 32), named(map.names[i]), classOf(map, i) ? named(classOf(map, i), "muted") : ""]));
+      drawing.draw();
+      hovered.replaceChildren(...(i < 0 ? [NO_HOVER] : [thumbnail(map, i, 32), named(map.names[i]), classOf(map, i) ? named(classOf(map, i), "muted") : ""]));
     },
     onselect: (chosen) => {
       files = chosen.map((i) => map.names[i]);
-      count.textContent = files.length ? `${files.length} of ${map.names.length} images selected` + (files.length > LISTED ? `, the first ${LISTED} are listed` : "") : "No image is selected.";
-      list.replaceChildren(...chosen.slice(0, LISTED).map((i) => make("li", {}, thumbnail(map, i, 28), named(map.names[i]))));
+      count.textContent = files.length ? `${files.length} of ${map.names.length} images selected` + (files.length > LISTED ? `, the first ${LISTED} are listed` : "") : "No image selected";
+      list.replaceChildren(...chosen.length ? [] : [make("li", { class: "muted" }, NO_SELECTION)], ...chosen.slice(0, LISTED).map((i) => make("li", {}, thumbnail(map, i, 28), named(map.names[i]))));
       copying.disabled = clearing.disabled = !files.length;
     },
   });
@@ -45,7 +48,7 @@ function drawMap(host, run) {
   const explained = (map.explained ?? []).filter(Number.isFinite);
   host.append(make("div", { class: "controls" },
     choice("Show", [["points", "points"], ["thumbnails", "thumbnails"]], drawing.mode, (mode) => ((drawing.mode = mode), drawing.draw())),
-    choice("Pointer", [["move", "moves"], ["rectangle", "rectangle"], ["lasso", "lasso"]], "move", (tool) => {
+    choice("Pointer", [["move", "pan"], ["rectangle", "rectangle"], ["lasso", "lasso"]], "move", (tool) => {
       drawing.tool = tool;
       drawing.canvas.dataset.tool = tool;
     }),
@@ -54,13 +57,14 @@ function drawMap(host, run) {
       button("Show all", () => (drawing.reset(), drawing.draw())))),
     withSprite(make("div", { class: "map-area" },
       make("div", { class: "map-box" }, drawing.canvas, hovered,
-        make("p", { class: "hint" }, `${map.method} of ${map.names.length} embeddings`, explained.length ? `; the two directions hold ${percent(explained.reduce((a, b) => a + b, 0), 0)} of the variance.` : "."),
+        make("p", { class: "hint" }, make("bdi", {}, map.method), ` of ${map.names.length} embeddings`, explained.length ? `; the two components explain ${percent(explained.reduce((a, b) => a + b, 0), 0)} of the variance.` : "."),
         make("ul", { class: "legend" }, key)),
       make("div", { class: "selection" },
         make("label", { class: "dropdown" }, make("span", {}, "File name"), " ", text), map.labels ? pick : null,
         count, list, make("div", { class: "buttons" }, copying, clearing))), map));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawing.draw());
   document.addEventListener("themechange", () => drawing.draw());
+  document.addEventListener("drawall", () => drawing.drawNow());
 }
 
 function legendMark(mark) {

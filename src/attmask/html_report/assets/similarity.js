@@ -26,9 +26,9 @@ function drawSimilarity(host, run) {
   const now = { image: 0, patch: Math.floor(rows / 2) * cols + Math.floor(cols / 2) };
   const picked = patchCanvas(probe, "Chosen patch");
   const grid = make("div", { class: "patch-grid", tabindex: "0", role: "application",
-    "aria-label": "Choose a patch: the arrow keys move, or click." }, picked);
+    "aria-label": "Choose a patch: click, or move with the arrow keys." }, picked);
   const where = make("p", { class: "note", "aria-live": "polite" });
-  const ramp = rampBar(0, 1, "cosine similarity");
+  const ramp = rampBar(0, 1, "Cosine similarity");
   const maps = probe.images.map((image, i) => {
     const canvas = patchCanvas(probe, image.name, 200);
     canvas.addEventListener("click", (event) => choose(i, event));
@@ -72,7 +72,7 @@ function drawSimilarity(host, run) {
       figure.classList.toggle("own", own);
       canvas.setAttribute("aria-label", `Similarity of ${probe.images[i].name}, at most ${readable(extent([values[i]])[1], 3)}`);
     });
-    where.textContent = `Row ${row + 1} of ${rows}, column ${col + 1} of ${cols}. The features keep ${percent(similarity.kept, 0)} of their squared length here.`;
+    where.textContent = `Row ${row + 1} of ${rows}, column ${col + 1} of ${cols}. The stored features keep ${percent(similarity.kept, 0)} of the squared norm.`;
   };
   grid.addEventListener("click", (event) => choose(now.image, event));
   grid.addEventListener("keydown", (event) => {
@@ -85,7 +85,8 @@ function drawSimilarity(host, run) {
   });
   const images = imageChoice(probe, 0, (i) => select(i, now.patch));
   const radios = images.querySelectorAll("input");
-  host.append(images, make("div", { class: "similar" },
+  host.append(make("p", { class: "hint" }, "Click a patch, here or in any map: the maps show how similar every patch of every image is to it."),
+    images, make("div", { class: "similar" },
     make("div", { class: "chosen" }, grid, where, ramp), make("div", { class: "maps" }, maps.map(({ figure }) => figure))));
   update();
 }

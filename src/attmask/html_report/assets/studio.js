@@ -42,7 +42,7 @@ function drawStudio(host, run) {
     return { canvas, caption, figure: make("figure", {}, canvas, caption) };
   };
   const [input, attended, masked] = ["input", "attention", "masked"].map(cell);
-  const ramp = rampBar(0, 1, "attention");
+  const ramp = rampBar(0, 1, "Attention weight");
   attended.figure.append(ramp);
   const count = make("output", { class: "count" });
   const object = make("p", { class: "object" });
@@ -53,23 +53,24 @@ function drawStudio(host, run) {
     const attention = part(studio.attention, now.image, now.row);
     const { mask, at } = maskOf(studio, now);
     const [low, high] = extent([attention]) ?? [0, 1];
+    const [, title] = STRATEGIES.find(([name]) => name === now.strategy);
     const hidden = mask.reduce((sum, is) => sum + is, 0);
     paint(input.canvas, image.src, probe.grid);
     paint(attended.canvas, image.src, probe.grid, { grey: true, over: heat(attention, low, high) });
     paint(masked.canvas, image.src, probe.grid, { over: hide(mask) });
     ramp.range(low, high);
     count.textContent = `${hidden} of ${mask.length} (${percent(hidden / mask.length)})`;
-    input.caption.replaceChildren("input: ", named(image.name), image.label ? [", ", named(image.label)] : "");
-    attended.caption.replaceChildren("attention: ", named(studio.rows[now.row].title));
-    masked.caption.replaceChildren(`hidden by ${now.strategy}`);
+    input.caption.replaceChildren("Input: ", named(image.name), ...(image.label ? [" (", named(image.label), ")"] : []));
+    attended.caption.replaceChildren("Attention: ", named(studio.rows[now.row].title));
+    masked.caption.replaceChildren(`Masked: ${title}, ${percent(at, 0)}`);
     input.canvas.setAttribute("aria-label", `Image ${image.name}`);
     attended.canvas.setAttribute("aria-label", `Attention of ${studio.rows[now.row].title} over ${image.name}, from ${readable(low, 3)} to ${readable(high, 3)}`);
-    masked.canvas.setAttribute("aria-label", `${image.name} with ${count.textContent} patches hidden by ${now.strategy}`);
+    masked.canvas.setAttribute("aria-label", `${image.name} with ${count.textContent} patches hidden by ${title}`);
     const drawn = !(now.strategy in masks);
-    note.textContent = drawn ? `Drawn at the nearest stored ratio, ${percent(at, 0)}; the attention is not used.` : now.strategy === "hint" ?
-      `${countOf(mask.length, now.showMax * now.ratio)} of the ${Math.trunc(now.showMax * mask.length)} most attended patches are shown as hints.` : `${now.strategy === "high" ? "The most" : "The least"} attended patches are hidden.`;
+    note.textContent = drawn ? `Drawn at random, whatever the attention is. Shown at the nearest stored ratio, ${percent(at, 0)}.` : now.strategy === "hint" ?
+      `${countOf(mask.length, now.showMax * now.ratio)} of the ${Math.trunc(now.showMax * mask.length)} most attended patches are revealed as hints.` : `${now.strategy === "high" ? "The most" : "The least"} attended patches are hidden.`;
     object.textContent = objectSentence(image.object, mask);
-    hint.box.hidden = now.strategy !== "hint";
+    hint.input.disabled = now.strategy !== "hint";
   };
   const ratio = slider("Mask ratio", { min: 0, max: 1, step: 0.01, value: now.ratio }, (r) => percent(r, 0), (value) => {
     now.ratio = value;
@@ -79,7 +80,7 @@ function drawStudio(host, run) {
     hint.update();
     update();
   });
-  const hint = slider("Hint: may be shown", { min: 0, max: now.ratio, step: 0.01, value: now.showMax }, (r) => percent(r, 0), (value) => {
+  const hint = slider("Hint: reveal at most", { min: 0, max: now.ratio, step: 0.01, value: now.showMax }, (r) => percent(r, 0), (value) => {
     now.showMax = Math.min(value, now.ratio);
     update();
   });

@@ -9,7 +9,7 @@ function sortable({ label, columns, rows, sorted = null, kind = "" }) {
     const press = button([make("span", {}, column.title), make("span", { class: "arrow", "aria-hidden": "true" })], () => {
       order = { column: i, down: order.column === i ? !order.down : Boolean(column.numeric) };
       update();
-    });
+    }, { title: column.title });
     return make("th", { scope: "col", class: column.numeric ? "number" : null }, press);
   });
   const compare = (a, b) => {

@@ -15,20 +15,20 @@ function drawTimeline(host, run) {
   if (hours) host.append(sessionsChart(run, Math.max(hours[1], 1e-6)));
   if (sessions.length) {
     host.append(make("h3", {}, "Sessions"), sortable({ label: "Sessions", rows: sessions, columns: [
-      { title: "start", value: (row) => row.start, cell: (row) => timeText(row.start) },
-      { title: "end", value: (row) => row.end, cell: (row) => timeText(row.end) },
+      { title: "start", value: (row) => row.start, cell: (row) => prose(timeText(row.start)) },
+      { title: "end", value: (row) => row.end, cell: (row) => prose(timeText(row.end)) },
       { title: "hours", numeric: true, value: (row) => row.to_hours - row.from_hours, cell: (row) => readable(row.to_hours - row.from_hours, 3) },
       { title: "steps", numeric: true, value: (row) => row.from_step, cell: (row) => `${readable(row.from_step, 9)} – ${readable(row.to_step, 9)}` },
       { title: "ended", value: (row) => row.ended, cell: (row) => prose(row.ended) },
       { title: "where", value: (row) => row.where, cell: (row) => prose(row.where) }] }).box);
   }
   if (events.length) {
-    host.append(make("h3", {}, "What happened"), sortable({ label: "Events", rows: events, kind: "tall", columns: [
-      { title: "kind", value: (row) => row.kind, cell: (row) => [make("span", { class: "event-mark", "aria-hidden": "true" }, EVENTS[row.kind] ?? "•"), prose(row.kind)] },
+    host.append(make("h3", {}, "Events"), sortable({ label: "Events", rows: events, kind: "tall", columns: [
+      { title: "kind", value: (row) => row.kind, cell: (row) => make("span", { class: "in-row" }, make("span", { class: "event-mark", "aria-hidden": "true" }, EVENTS[row.kind] ?? "•"), prose(row.kind)) },
       { title: "hours", numeric: true, value: (row) => row.hours, cell: (row) => readable(row.hours, 3) },
       { title: "step", numeric: true, value: (row) => row.step, cell: (row) => readable(row.step, 9) },
-      { title: "time", value: (row) => row.time, cell: (row) => timeText(row.time) },
-      { title: "what", value: (row) => row.text, cell: (row) => prose(row.text) }] }).box);
+      { title: "time", value: (row) => row.time, cell: (row) => prose(timeText(row.time)) },
+      { title: "details", value: (row) => row.text, cell: (row) => prose(row.text) }] }).box);
   }
 }
 
@@ -78,5 +78,6 @@ function sessionsChart(run, last) {
   figure.append(svg);
   figure.style.minHeight = `${height}px`;
   new ResizeObserver(render).observe(figure);
+  document.addEventListener("drawall", render);
   return figure;
 }

@@ -4,28 +4,30 @@ const LEVELS = {
   good: { word: "good", icon: "M4 11l4 4 8-9" },
   fair: { word: "fair", icon: "M10 5v6M10 14.2v.6" },
   bad: { word: "bad", icon: "M5.5 5.5l9 9M14.5 5.5l-9 9" },
-  unknown: { word: "not known", icon: "M7.3 7.6a2.7 2.7 0 1 1 4 2.4c-.9.5-1.3 1-1.3 2M10 14.6v.4" },
+  unknown: { word: "unknown", icon: "M7.3 7.6a2.7 2.7 0 1 1 4 2.4c-.9.5-1.3 1-1.3 2M10 14.6v.4" },
 };
 
+const WARNING_WORDS = { good: "note", fair: "warning", bad: "problem", unknown: "note" };
+
 /** The level by icon, word and colour. */
-function levelBadge(level) {
+function levelBadge(level, words = null) {
   const known = LEVELS[level] ? level : "unknown";
   const icon = draw("svg", { viewBox: "0 0 20 20", width: 18, height: 18, "aria-hidden": "true" },
     draw("path", { d: LEVELS[known].icon }));
-  return make("span", { class: `badge ${known}` }, icon, LEVELS[known].word);
+  return make("span", { class: `badge ${known}` }, icon, words?.[known] ?? LEVELS[known].word);
 }
 
 function drawVerdict(host, run, payload) {
   const { verdict } = run;
   host.append(
-    make("p", { class: "eyebrow" }, named(run.name), make("span", { class: "tag" }, prose(run.state)), run.headline ? prose(run.headline) : null),
+    make("p", { class: "eyebrow" }, payload.runs.length > 1 ? null : named(run.name), make("span", { class: "tag" }, prose(run.state)), run.headline ? prose(run.headline) : null),
     make("p", { class: `verdict ${verdict.level}` }, levelBadge(verdict.level), prose(verdict.sentence)),
     make("ul", { class: "proofs" }, verdict.proofs.map((proof) => make("li", { class: `proof ${proof.level}` },
       make("h3", {}, prose(proof.question)), levelBadge(proof.level), prose(proof.answer, "p"),
       sparkline(run, proof.metric, payload)))));
   if (!run.warnings.length) return;
   host.append(make("h3", {}, "Warnings"), make("ul", { class: "warnings" }, run.warnings.map((warning) =>
-    make("li", {}, levelBadge(warning.level), make("div", {}, prose(warning.text, "strong"), prose(warning.reason, "p"))))));
+    make("li", {}, levelBadge(warning.level, WARNING_WORDS), make("div", {}, prose(warning.text, "strong"), prose(warning.reason, "p"))))));
 }
 
 /** The metric of a proof as a small line with its first and last value. */

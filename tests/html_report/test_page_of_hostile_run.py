@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser
 
 from attmask.api import report
+from tests.html_report.browser import Reports, wait_until_drawn
 from tests.html_report.reported_run import train
 
 CLASSES = ("<script>alert(1)", "\"'`${7*7}\n\u2028&amp;", "\u202eright to left\u200f")
@@ -29,17 +29,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report(run, out=folder / "page.html", title="</title><script>alert(3)</script>")
 
 
-def test_no_name_becomes_markup_or_script(browser: Browser, page: Path) -> None:
-    opened = browser.new_page(viewport={"width": 1000, "height": 900})
+def test_no_name_becomes_markup_or_script(reports: Reports, page: Path) -> None:
+    opened = reports.blank(width=1000)
     faults: list[str] = []
     opened.on("console", lambda message: faults.append(message.text))
     opened.on("pageerror", lambda error: faults.append(str(error)))
     opened.on("dialog", lambda dialog: faults.append(dialog.message))
     opened.goto(page.as_uri())
-    opened.wait_for_function("window.attmask !== undefined")
-    for section in ("studio", "patches", "images", "about"):
-        opened.locator(f"#{section}").scroll_into_view_if_needed()
-        opened.wait_for_timeout(200)
+    wait_until_drawn(opened)
     assert faults == []
     assert opened.locator("main script, main img[src='x'], main b:has-text('run&')").count() == 0
     assert opened.title() == "</title><script>alert(3)</script>"
@@ -47,7 +44,6 @@ def test_no_name_becomes_markup_or_script(browser: Browser, page: Path) -> None:
     assert "<script>alert(1)" in shown
     assert "right to left" in shown
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    opened.close()
 
 
 def test_the_source_of_the_page_has_no_element_of_its_names(page: Path) -> None:
