@@ -57,7 +57,10 @@ def test_hostile_texts_are_shown_and_never_become_elements(reports: Reports) -> 
     assert page.locator("main script, dialog script, img[src='x']").count() == 0
     assert page.locator("script").count() == 2
     assert "<script>alert(1)</script><img src=x onerror=alert(2)>" in page.inner_text("h1")
-    assert page.locator(".verdict bdi").text_content() == payload_of("hostile")["runs"][0]["verdict"]["sentence"]
+    assert (
+        page.locator(".verdict bdi").text_content()
+        == payload_of("hostile")["runs"][0]["verdict"]["sentence"]
+    )
     assert "${7*7}" in page.inner_text("dialog")
     assert page.title().startswith("Which patches to hide<script>alert(1)")
 
