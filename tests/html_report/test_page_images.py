@@ -3,7 +3,7 @@ from playwright.sync_api import Page
 
 from tests.html_report.browser import Reports, box_of, payload_of, wait_until_drawn
 
-DARKEST = """canvas => {
+PAINTED = """canvas => {
     const {width, height} = canvas;
     return canvas.getContext('2d').getImageData(0, 0, width, height).data.some(value => value > 0);
 }"""
@@ -37,7 +37,7 @@ def test_neighbours_are_shown_before_training_now_and_in_other_runs(images: Page
 
 
 def test_the_map_is_painted(images: Page) -> None:
-    assert images.locator("canvas.map").evaluate(DARKEST)
+    assert images.locator("canvas.map").evaluate(PAINTED)
 
 
 def test_a_part_of_a_name_and_a_class_select_files(images: Page) -> None:
@@ -58,11 +58,11 @@ def test_drawing_around_images_selects_them_and_copies_their_names(images: Page,
     images.get_by_role("radio", name=tool).check()
     box = box_of(images.locator("canvas.map"))
     left, top = box["x"] + 4, box["y"] + 4
-    right, bottom = box["x"] + box["width"] - 4, box["y"] + box["height"] - 4
+    right, bottom = left + box["width"] - 8, top + box["height"] - 8
+    around = [(right, top), (right, bottom), (left, bottom)]
     images.mouse.move(left, top)
     images.mouse.down()
-    corners = [(right, bottom)] if tool == "rectangle" else [(right, top), (right, bottom)]
-    for x, y in [*corners, (left, bottom)][: 1 if tool == "rectangle" else None]:
+    for x, y in around if tool == "lasso" else [(right, bottom)]:
         images.mouse.move(x, y, steps=5)
     images.mouse.up()
     assert images.inner_text(".selection .count") == "120 of 120 images selected"

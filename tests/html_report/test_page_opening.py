@@ -20,8 +20,8 @@ NOTE_WHEN_READY = """Object.defineProperty(window, 'attmask', {
     },
 });"""
 SUM_SHIFTS = """window.shifted = 0;
-new PerformanceObserver((list) => list.getEntries().forEach((entry) => (window.shifted += entry.value)))
-    .observe({type: 'layout-shift', buffered: true});"""
+const add = (list) => list.getEntries().forEach(({value}) => (window.shifted += value));
+new PerformanceObserver(add).observe({type: 'layout-shift', buffered: true});"""
 
 
 @pytest.mark.parametrize("width", [360, 768, 1600, 2560])
@@ -57,10 +57,8 @@ def test_hostile_texts_are_shown_and_never_become_elements(reports: Reports) -> 
     assert page.locator("main script, dialog script, img[src='x']").count() == 0
     assert page.locator("script").count() == 2
     assert "<script>alert(1)</script><img src=x onerror=alert(2)>" in page.inner_text("h1")
-    assert (
-        page.locator(".verdict bdi").text_content()
-        == payload_of("hostile")["runs"][0]["verdict"]["sentence"]
-    )
+    sentence = payload_of("hostile")["runs"][0]["verdict"]["sentence"]
+    assert page.locator(".verdict bdi").text_content() == sentence
     assert "${7*7}" in page.inner_text("dialog")
     assert page.title().startswith("Which patches to hide<script>alert(1)")
 
@@ -97,7 +95,9 @@ def test_the_policy_of_the_page_allows_its_own_script_only(reports: Reports) -> 
         r"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-.{44}'",
         policy,
     )
-    page.evaluate(
-        "document.body.append(Object.assign(document.createElement('script'), {text: 'window.bad = 1'}))"
-    )
+    page.evaluate("""() => {
+        const script = document.createElement('script');
+        script.text = 'window.bad = 1';
+        document.body.append(script);
+    }""")
     assert page.evaluate("window.bad") is None

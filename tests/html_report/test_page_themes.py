@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page
 
-from tests.html_report.browser import Reports, show_lead, wait_for
+from tests.html_report.browser import Reports, box_of, show_lead, wait_for
 
 PAPER = {"light": "rgb(250, 250, 248)", "dark": "rgb(22, 22, 26)"}
 Scheme = Literal["light", "dark"]
@@ -65,10 +65,6 @@ def test_a_printed_chart_fits_the_paper_and_keeps_its_line_in_place(reports: Rep
     show_lead(page)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
-    sheet, chart = page.locator(".sheet").bounding_box(), page.locator(".lead").bounding_box()
-    assert sheet and chart
-    assert sheet["width"] == 680
-    assert chart["width"] <= 680
-    drawn = page.locator(".lead .plot svg").bounding_box()
-    plot = page.locator(".lead .plot").bounding_box()
-    assert drawn == plot
+    assert box_of(page.locator(".sheet"))["width"] == 680
+    assert box_of(page.locator(".lead"))["width"] <= 680
+    assert box_of(page.locator(".lead .plot svg")) == box_of(page.locator(".lead .plot"))
