@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 from attmask.masking import Block, High, Hint, Low, Masker, Random, Strategy
 from attmask.randomness import uniform
 from tests.html_report.browser import Reports, payload_of, wait_for
-from tests.html_report.fake_payload import GRID, PATCHES
+from tests.html_report.fake_pictures import GRID, PATCHES
 
 MASKS = """cases => cases.map(({strategy, attention, ...rest}) =>
     Array.from(attmask.masks[strategy](Float32Array.from(attention), rest)))"""
