@@ -1,6 +1,7 @@
 import json
 import math
 import re
+from typing import Any
 
 from attmask.html_report.page import render_page
 from tests.html_report import fake_payload
@@ -14,7 +15,24 @@ def payload_in(page: str) -> str:
 
 def test_the_payload_comes_back_unchanged_from_the_page() -> None:
     payload = fake_payload.hostile()
-    assert json.loads(payload_in(render_page(payload))) == payload
+    stored = json.loads(payload_in(render_page(payload)))
+    shared = stored.pop("shared")
+
+    def put(value: Any) -> Any:
+        if isinstance(value, list):
+            return [put(each) for each in value]
+        if isinstance(value, dict):
+            whole = {key: put(each) for key, each in value.items()}
+            return shared[value["shared"]] if list(value) == ["shared"] else whole
+        return value
+
+    assert put(stored) == payload
+
+
+def test_what_several_runs_have_is_stored_once() -> None:
+    one, eight = (render_page(fake_payload.realistic(runs)) for runs in (1, 8))
+    sprite = fake_payload.realistic(1)["runs"][0]["map"]["sprite"]
+    assert one.count(sprite) == eight.count(sprite) == 1
 
 
 def test_the_payload_has_no_letter_that_html_knows() -> None:
