@@ -65,6 +65,12 @@ def add(commands: Commands) -> None:
         "--layer", metavar="N", type=int, help="block, counted from 1 (default: as in masking)"
     )
     parser.add_argument(
+        "--strategies",
+        metavar="A,B,...",
+        type=_names,
+        help="of masks: block, random, high, hint, low (default: block,random,high,hint)",
+    )
+    parser.add_argument(
         "--ratios", metavar="R,S,...", type=_numbers, help="of masks (default: 0.1,0.3,0.5)"
     )
     parser.add_argument(
@@ -93,7 +99,7 @@ def add(commands: Commands) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Draw, and print the files."""
-    from attmask.visualization.masks import RATIOS
+    from attmask.visualization.masks import RATIOS, SHOWN_STRATEGIES
     from attmask.visualization.visualize import visualize
 
     files = visualize(
@@ -110,6 +116,7 @@ def run(parsed: argparse.Namespace) -> int:
         image_size=parsed.image_size,
         crop=parsed.crop,
         layer=parsed.layer,
+        strategies=parsed.strategies or SHOWN_STRATEGIES,
         ratios=parsed.ratios or RATIOS,
         foreground=parsed.foreground,
         patch=parsed.patch,
@@ -121,6 +128,10 @@ def run(parsed: argparse.Namespace) -> int:
     for file in files:
         say(f"wrote {file}")
     return 0
+
+
+def _names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
 
 
 def _integers(text: str) -> list[int]:

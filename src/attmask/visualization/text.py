@@ -1,5 +1,6 @@
 """Text that fits: names of any origin in the room they have."""
 
+from collections.abc import Iterable
 from functools import cache
 from typing import TypeAlias
 
@@ -15,20 +16,28 @@ FAMILY = "DejaVu Sans"
 _SMALLEST = 0.7  # of the size asked for, before the text is shortened
 _HINTED = 1.06  # letters on whole pixels are wider than their outlines
 _MEASURED = 100.0
+_ROUNDING = 1 + 1e-9
 
 
-def fitted(text: str, size: Length, room: Length) -> tuple[str, Length]:
-    """A text and its size that fit the room, both in pixels: first smaller, then cut in front."""
-    shown = one_line(text)
-    width = _width(shown) * size
-    if width <= room:
-        return shown, size
-    smaller = max(_SMALLEST, room / width) * size
-    if width * smaller / size <= room:
-        return shown, smaller
-    while shown and _width(f"…{shown}") * smaller > room:
-        shown = shown[max(1, len(shown) // 16) :]
-    return f"…{shown}", smaller
+def size_for(texts: Iterable[str], size: Length, room: Length) -> Length:
+    """The largest size up to `size` at which all texts fit; not below 0.7 of it."""
+    width = max((width_of(text, size) for text in texts), default=0.0)
+    return size if width <= room else max(_SMALLEST, room / width) * size
+
+
+def cut(text: str, size: Length, room: Length) -> str:
+    """The text in one line; where it is wider than the room, its middle is left out."""
+    whole = shown = one_line(text)
+    kept = len(whole)
+    while kept and width_of(shown, size) > room * _ROUNDING:
+        kept -= max(1, kept // 16)
+        shown = f"{whole[: kept // 2]}…{whole[len(whole) - kept + kept // 2 :]}"
+    return shown
+
+
+def width_of(text: str, size: Length) -> float:
+    """The width of a text in pixels."""
+    return _width(one_line(text)) * size
 
 
 def drawable(text: str) -> str:
