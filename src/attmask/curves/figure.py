@@ -50,7 +50,7 @@ def draw_panels(panels: Sequence[Panel], names: Sequence[str], file: Path, *, ac
     lines = math.ceil(len(names) / (2 * cols)) if len(names) > 1 else 0
     top = 0.25 + 0.24 * lines
     total = rows * height * (1.5 if len(panels) == 1 else 1) + top
-    engine = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / total))
+    engine = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.12, rect=(0, 0, 1, 1 - top / total))
     figure = Figure(figsize=(cols * width, total), facecolor=PAPER, layout=engine)
     axes = np.atleast_1d(figure.subplots(rows, cols)).flatten()
     for panel, each in zip(panels, axes, strict=False):
@@ -110,6 +110,7 @@ def _draw(axes: "Axes", panel: Panel, names: Sequence[str], across: str) -> None
             xytext=(-2, 2),
             textcoords="offset points",
             ha="right",
+            va="bottom",
             fontsize=8,
             color=INK,
         )

@@ -118,22 +118,23 @@ def savings_against(baseline: Group, group: Group, key: str) -> Savings | None:
     """How much sooner the runs of a group reach the final value of the baseline.
 
     Runs are paired by seed where the baseline has the same seeds, else all are held against the
-    mean of the baseline.
+    mean of the baseline. None if the baseline was not evaluated after its start.
     """
     known = group.runs[0].known(key)
-    ends = {
-        run.config.seed: (places[-1], values[-1])
+    ends = [
+        (run.config.seed, places[-1], values[-1])
         for run in baseline.runs
         for places, values in [run.curves[key].points("epoch")]
-        if len(places)
-    }
+        if len(places) and places[-1] > 0
+    ]
     if not ends or known.higher_is_better is None:
         return None
-    mean = np.mean(list(ends.values()), axis=0)
-    paired = all(run.config.seed in ends for run in group.runs)
+    by_seed = {seed: (epochs, target) for seed, epochs, target in ends}
+    mean = np.mean([end[1:] for end in ends], axis=0)
+    paired = len(by_seed) == len(ends) and all(run.config.seed in by_seed for run in group.runs)
     reached = []
     for run in group.runs:
-        epochs, target = ends[run.config.seed] if paired else mean
+        epochs, target = by_seed[run.config.seed] if paired else mean
         places, values = run.curves[key].points("epoch")
         epoch = first_epoch_reaching(
             places, values, float(target), higher_is_better=known.higher_is_better

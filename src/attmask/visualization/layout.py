@@ -24,7 +24,7 @@ Format = Literal["png", "svg", "pdf"]
 _DOTS_PER_INCH = 100
 _MARGIN, _GAP, _APART = 16, 8, 28
 _TITLE, _LETTERS, _NAME, _CAPTION = 24, 20, 18, 16  # pixels
-_TITLE_ROOM, _COLUMN_ROOM, _CAPTION_ROOM, _SWATCH = 40, 34, 26, 6
+_LINE, _TITLE_ROOM, _COLUMN_ROOM, _CAPTION_ROOM, _SWATCH = 25, 40, 34, 26, 6
 _NAME_ROOM = 240  # pixels left of the rows, at most
 _NARROWEST = CELL // 2
 _BAR = (16, 14)  # width in pixels, gap to the cells
@@ -75,7 +75,13 @@ class _Drawing:
             else _NARROWEST
             for i in range(len(sheet.columns))
         ]
-        self.heights = [max(c.pixels.shape[0] for c in row.cells if c) for row in sheet.rows]
+        self.heights = [
+            max(
+                _LINE * (bool(row.title) + bool(row.subtitle)),
+                *(c.pixels.shape[0] for c in row.cells if c),
+            )
+            for row in sheet.rows
+        ]
         captions = [any(c.caption for c in row.cells if c) for row in sheet.rows]
         self.steps = [
             height + _GAP + (_CAPTION_ROOM if has else 0)
@@ -127,7 +133,7 @@ class _Drawing:
             if line
         ]
         for place, (line, size) in enumerate(lines):
-            middle = top + height / 2 + (place - (len(lines) - 1) / 2) * 1.4 * _NAME
+            middle = top + height / 2 + (place - (len(lines) - 1) / 2) * _LINE
             self._text(line, _MARGIN, middle, size, self.name_room, across="left")
         left = _MARGIN + self.names
         for cell, width in zip(row.cells, self.widths, strict=True):

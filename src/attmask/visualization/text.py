@@ -49,7 +49,8 @@ def _width(text: str) -> float:
     """The width of a text of size 1."""
     if not text.strip():
         return 0.3 * len(text)
-    path = TextPath((0, 0), drawable(text), size=_MEASURED, prop=_font(), usetex=False)
+    plain = drawable(text).replace("$", "0")  # as wide, but no sign of a formula
+    path = TextPath((0, 0), plain, size=_MEASURED, prop=_font(), usetex=False)
     return float(path.get_extents().x1) / _MEASURED * _HINTED
 
 

@@ -13,7 +13,6 @@ from attmask.evaluation.features.store import default_cache
 from attmask.evaluation.loading import load_model, names_of
 from attmask.evaluation.whole_images import check_folder
 from attmask.hardware import Precision, choose_device
-from attmask.masking import check_ratio
 from attmask.visualization.animation import checkpoints_of, write_frames
 from attmask.visualization.attention import attention_sheets
 from attmask.visualization.images import CropName, choose, crop_of, open_shown
@@ -183,4 +182,5 @@ def _check(
         if strategy not in STRATEGIES:
             raise UserError(f"there is no masking strategy {strategy}; use {either(STRATEGIES)}")
     for ratio in ratios:
-        check_ratio((ratio, ratio))
+        if not 0 <= ratio <= 1:
+            raise UserError(f"mask ratio {ratio:g} is not between 0 and 1; use such as 0.3")
