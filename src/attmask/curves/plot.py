@@ -67,8 +67,9 @@ def plot_runs(
     panels = [_panel(groups, key, across) for key in chosen]
     panels = [panel for panel in panels if panel.bands]
     if not panels:
-        what = "hours" if across == "hours" else "values"
-        raise UserError(f"the runs have no {what} to draw yet; train them, or use --across step")
+        if across != "step" and any(run.curves for run in runs):
+            raise UserError(f"the runs have no {across} in their logs; use --across step")
+        raise UserError("the runs have no values to draw yet; train them first")
     words: str = across
     if across == "hours":
         panels, words = _in_readable_time(panels)
