@@ -5,8 +5,10 @@ from pathlib import Path
 
 from attmask.commands.arguments import Commands, at_least, images_argument
 from attmask.commands.outcome import say
+from attmask.wording import either
 
 _KINDS = ("attention", "masks", "figure1", "figure3", "pca", "similarity", "neighbours")
+_STRATEGIES = ("block", "random", "high", "hint", "low")
 
 
 def add(commands: Commands) -> None:
@@ -67,7 +69,7 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--strategies",
         metavar="A,B,...",
-        type=_names,
+        type=_strategies,
         help="of masks: block, random, high, hint, low (default: block,random,high,hint)",
     )
     parser.add_argument(
@@ -130,8 +132,14 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _names(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",")]
+def _strategies(text: str) -> list[str]:
+    names = [part.strip() for part in text.split(",")]
+    wrong = [name for name in names if name not in _STRATEGIES]
+    if wrong:
+        raise argparse.ArgumentTypeError(
+            f"{wrong[0] or text} is no strategy; use {either(_STRATEGIES)}"
+        )
+    return names
 
 
 def _integers(text: str) -> list[int]:

@@ -17,6 +17,7 @@ from attmask.curves.groups import (
 from attmask.curves.run_curves import Across, RunCurves, read_all
 from attmask.curves.savings import Savings
 from attmask.errors import UserError
+from attmask.metric_catalog import group_of
 from attmask.overrides import unknown
 from attmask.run_baselines import PIXELS, read_baselines
 
@@ -121,11 +122,14 @@ def _compare(
     metrics: Sequence[str] | None,
     baseline: str | None,
 ) -> tuple[list[Savings], list[str]]:
-    """The savings of all groups against the baseline, by the first metric with a direction."""
+    """The savings of all groups against the baseline, by the first accuracy asked for.
+
+    Losses of different masks do not measure the same.
+    """
     chosen = baseline_group(groups, baseline)
     if len(groups) < 2:
         return [], []
-    asked = [key for key in metrics or () if runs[0].known(key).higher_is_better is not None]
+    asked = [key for key in metrics or () if group_of(key) == "accuracy"]
     key = next((key for key in asked if all(key in run.curves for run in runs)), None)
     key = key or compared_by(runs)
     if key is None:
