@@ -57,6 +57,18 @@ def test_seeds_are_paired_with_those_of_the_baseline() -> None:
     assert (found.target, found.mean) == (60, 0.25)
 
 
+def test_a_baseline_that_was_at_its_final_value_long_before_its_end_is_told() -> None:
+    flat = Group("block", [run(0, [0, 2, 10], [0, 40, 40])])
+    group = Group("high", [run(0, [0, 2, 10], [0, 40, 80])])
+    found = savings_against(flat, group, KEY)
+    assert found is not None
+    assert found.baseline_reached == 2
+    assert "block itself was there at epoch 2.0" in found.sentence
+    rising = savings_against(Group("block", [run(0, [0, 10], [0, 40])]), group, KEY)
+    assert rising is not None
+    assert "itself" not in rising.sentence
+
+
 @pytest.mark.parametrize("seeds", [(2, 3), (0, 2)])
 def test_other_seeds_are_held_against_the_mean_of_the_baseline(seeds: tuple[int, int]) -> None:
     baseline = Group("block", [run(0, [0, 10], [0, 40]), run(1, [0, 10], [0, 80])])

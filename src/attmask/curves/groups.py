@@ -10,6 +10,7 @@ from jaxtyping import Float64
 from attmask.curves.run_curves import Across, RunCurves
 from attmask.curves.savings import Reached, Savings, first_epoch_reaching
 from attmask.errors import UserError
+from attmask.metric_catalog import Known
 from attmask.overrides import extra_of, fields_of
 from attmask.run_config import RunConfig
 
@@ -135,9 +136,19 @@ def savings_against(baseline: Group, group: Group, key: str) -> Savings | None:
     reached = []
     for run in group.runs:
         epochs, target = by_seed[run.config.seed] if paired else mean
-        places, values = run.curves[key].points("epoch")
-        epoch = first_epoch_reaching(
-            places, values, float(target), higher_is_better=known.higher_is_better
-        )
+        epoch = _reaching(run, key, float(target), known)
         reached.append(Reached(run.name, epoch, float(epochs)))
-    return Savings(group.name, baseline.name, known.title, known.unit, float(mean[1]), reached)
+    own = [
+        _reaching(run, key, float(run.curves[key].points("epoch")[1][-1]), known)
+        for run in baseline.runs
+        if len(run.curves[key].points("epoch")[0])
+    ]
+    itself = float(np.mean([epoch for epoch in own if epoch is not None]))
+    target = float(mean[1])
+    return Savings(group.name, baseline.name, known.title, known.unit, target, reached, itself)
+
+
+def _reaching(run: RunCurves, key: str, target: float, known: Known) -> float | None:
+    places, values = run.curves[key].points("epoch")
+    higher = known.higher_is_better is not False
+    return first_epoch_reaching(places, values, target, higher_is_better=higher)

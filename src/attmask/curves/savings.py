@@ -10,6 +10,7 @@ from scipy import stats
 from attmask.wording import counted
 
 CONFIDENCE = 0.95
+_EARLY = 0.9  # of its epochs; a baseline that was at its final value before is told
 
 
 def first_epoch_reaching(
@@ -60,6 +61,9 @@ class Savings:
     target: float
     """The final value of the baseline, the mean over its seeds."""
     reached: Sequence[Reached]
+    baseline_reached: float | None = None
+    """When the baseline itself first had its final value, the mean over its seeds: on a flat or
+    noisy curve long before its end."""
 
     @property
     def mean(self) -> float | None:
@@ -98,6 +102,8 @@ class Savings:
         total = np.mean([each.baseline_epochs for each in reaching])
         how = f"with {abs(100 * self.mean):.0f} % {'fewer' if self.mean >= 0 else 'more'} epochs"
         notes = [f"at epoch {np.mean(epochs):.1f} of {total:g}"]
+        if self.baseline_reached is not None and self.baseline_reached < _EARLY * total:
+            notes.append(f"{self.baseline} itself was there at epoch {self.baseline_reached:.1f}")
         if self.interval is not None:
             low, high = (100 * end for end in self.interval)
             notes.append(f"95 % interval {low:.0f} to {high:.0f} % over {len(epochs)} seeds")
