@@ -232,7 +232,7 @@ def realistic(
                 "higher": True,
                 "best": i == 0,
                 "card": {"data": {"images": "3,669", "split": "test"}, "how": {"k": "20"}},
-                "command": f"attmask evaluate runs/{name} --task {task} --data data/pets",
+                "command": f"attmask evaluate runs/{name} {task} --data data/pets",
             }
             for i, name in enumerate(names)
             for j, (task, key, title) in enumerate(

@@ -9,7 +9,7 @@ function spreadText({ value, spread }) {
 
 function drawEvaluations(host, payload) {
   const rows = payload.evaluations;
-  if (!rows.length) return host.append(empty("No evaluation of these runs was found.", "attmask evaluate RUN --task knn --data IMAGES"));
+  if (!rows.length) return host.append(empty("No evaluation of these runs was found.", "attmask evaluate RUN knn --data IMAGES"));
   const columns = [
     { title: "run", value: (row) => row.run, text: (row) => row.run, cell: (row) => named(row.run) },
     { title: "task", value: (row) => row.task, text: (row) => row.task, cell: (row) => named(row.task) },
