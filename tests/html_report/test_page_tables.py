@@ -65,7 +65,7 @@ def test_a_click_on_a_value_shows_its_card_and_its_command(evaluations: Page) ->
     card = evaluations.locator("dialog")
     assert "accuracy with 5 labels a class" in card.inner_text()
     assert "3,669" in card.inner_text()
-    command = "attmask evaluate runs/random-1 --task fewshot --data data/pets"
+    command = "attmask evaluate runs/random-1 fewshot --data data/pets"
     assert card.locator("pre").inner_text() == command
     card.get_by_role("button", name="Copy").click()
     card.get_by_role("button", name="Copied").wait_for()
