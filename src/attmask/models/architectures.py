@@ -15,7 +15,7 @@ from attmask.models.rotary import prepare_
 AnyVit = VisionTransformer | Eva
 """timm's plain ViT, or its ViT with the rotary positions of DINOv3."""
 
-ADVICE = "use one of timm's vit_* or deit_* networks, e.g. vit_small_patch16_224"
+ADVICE = "use one of timm's vit_* or deit_* networks, e.g. vit_small_patch16_224 or _dinov3"
 
 
 def is_rotary(name: str) -> bool:
@@ -28,7 +28,13 @@ def supported(network: nn.Module) -> AnyVit:
     if type(network) is Eva:
         why = _why_not_rotary(network)
         if why:
-            raise UserError(f"this network of timm's Eva class has {why}; {ADVICE}")
+            raise UserError(f"this network of timm's class Eva has {why}; {ADVICE}")
+        heads = {attn.num_heads for attn in network.modules() if isinstance(attn, EvaAttention)}
+        if any(network.embed_dim % (4 * count) for count in heads):
+            raise UserError(
+                f"width {network.embed_dim} is not a multiple of 4 times {max(heads)} heads, as "
+                "rotary positions need; change width or heads"
+            )
         return network
     plain = (
         type(network) is VisionTransformer  # a distilled one has one token more
@@ -73,6 +79,4 @@ def _why_not_rotary(vit: Eva) -> str | None:
         return "another patch embedding, or drops patches by itself"
     if isinstance(vit.get_submodule("norm"), nn.Identity):
         return "no final norm"
-    if rope.dim % 4:
-        return f"heads of width {rope.dim}, not a multiple of 4, which rotary positions need"
     return None

@@ -25,7 +25,9 @@ def embed(
     if mask is not None:
         patches = torch.where(mask[..., None], mask_token.to(patches.dtype), patches)
     prefix: list[Tensor] = [t for t in (vit.cls_token, vit.reg_token) if t is not None]
-    first = torch.cat(prefix, dim=1).expand(images.shape[0], -1, -1)  # `len` would fix it in exports
+    first = torch.cat(prefix, dim=1).expand(
+        images.shape[0], -1, -1
+    )  # `len` would fix it in exports
     if vit.pos_embed is not None:
         placed = 0 if vit.no_embed_class else int(vit.num_prefix_tokens)
         rows, cols = vit.patch_embed.grid_size

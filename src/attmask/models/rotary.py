@@ -25,7 +25,7 @@ def angles_of(vit: nn.Module, grid: Grid, device: torch.device) -> Float[Tensor,
         return None
     rows, cols = (_centres(patches, device) for patches in grid)
     coordinates = torch.stack(torch.meshgrid(rows, cols, indexing="ij"), dim=-1).flatten(0, 1)
-    periods = rope.periods.to(device)
+    periods = rope.get_buffer("periods").to(device)
     angles = (2 * math.pi * coordinates.to(periods.dtype)[..., None] / periods).flatten(1).tile(2)
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
