@@ -42,6 +42,13 @@ class BackboneConfig(Config):
     registers: int | None = setting(
         None, "register tokens beside [CLS] (null: the network's own)", paper="0", ge=0, le=1000
     )
+    layer_scale: float | None = setting(
+        None,
+        "initial layer scale; DINOv3's own, 1e-5, starts slowly (null: the network's own)",
+        paper="none",
+        gt=0,
+        le=1,
+    )
     drop_path: float = setting(
         0.1, "drop path of the student's last block, rising over depth", paper="0.1", ge=0, lt=1
     )
@@ -336,6 +343,7 @@ def build_backbone(
         "embed_dim": config.width,
         "depth": config.depth,
         "num_heads": config.heads,
+        "init_values": config.layer_scale,
     }
     if not timm.is_model(config.name):
         near = ", ".join(timm.list_models(f"{config.name[:9]}*")[:3]) or "vit_small_patch16_224"
