@@ -2,6 +2,9 @@
 
 import copy
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,7 @@ from tests.models.rotary_networks import (
     small_eva,
     timms_angles,
 )
+from tests.runs import SOURCE
 
 SIZES = [(224, 224), (96, 96), (64, 112)]
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -281,6 +285,37 @@ def test_recomputing_blocks_changes_no_bit_of_a_gradient() -> None:
         read = [p.grad for p in backbone.parameters() if p.grad is not None]
         gradients.append(torch.cat([gradient.flatten() for gradient in read]))
     assert torch.equal(gradients[0], gradients[1])
+
+
+EXPORTED = """
+import torch
+from attmask.models.backbone import BackboneConfig, build_backbone
+
+torch.manual_seed(0)
+config = BackboneConfig(
+    name="vit_small_patch16_dinov3_qkvb", patch_size=8, width=24, depth=2, heads=3, layer_scale=0.5
+)
+backbone = build_backbone(config, image_size=32, channels=3).eval()
+batch, rows, cols = (torch.export.Dim(name, min=2, max=64) for name in ("batch", "rows", "cols"))
+sizes = {"images": {0: batch, 2: 8 * rows, 3: 8 * cols}}
+program = torch.export.export(backbone, (torch.randn(2, 3, 32, 40),), dynamic_shapes=sizes)
+images = torch.randn(3, 3, 48, 24)
+for ours, theirs in zip(program.module()(images), backbone(images), strict=True):
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+"""
+
+
+def test_an_exported_network_takes_any_number_of_images_of_any_size() -> None:
+    """In a process of its own: there no shape checks stand in the exporter's way."""
+    done = subprocess.run(
+        [sys.executable, "-c", EXPORTED],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 # --- building and refusing
