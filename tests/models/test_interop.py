@@ -435,7 +435,7 @@ def test_what_is_neither_a_file_nor_a_name_is_refused(tmp_path: Path) -> None:
     assert "no file" in refused(str(tmp_path / "nothing.pth"))
     assert "neither a file nor a network of timm" in refused("vit_smal")
     assert "(Invalid pretrained tag (nope)" in refused("vit_small_patch16_224.nope")
-    assert "not a vision transformer" in refused("resnet18")
+    assert "not a plain vision transformer" in refused("resnet18")
     assert "not a plain vision transformer" in refused("vit_base_patch16_siglip_224")
 
 

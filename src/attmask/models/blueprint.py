@@ -4,12 +4,13 @@ from collections.abc import Mapping
 
 import timm
 import torch
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from attmask.models.architectures import supported
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from attmask.models.interop import network_for
 from attmask.models.positions import Resize
+from attmask.models.rotary_weights import eva_network_for, has_rotary_positions
 from attmask.settings import Config, setting
 
 
@@ -38,9 +39,9 @@ class Blueprint(Config):
                 plain, image_size=self.image_size, channels=self.channels, layer=self.layer
             )
         if self.name is not None:
-            vit = timm.create_model(self.name, num_classes=0)
-            assert isinstance(vit, VisionTransformer)
+            vit = supported(timm.create_model(self.name, num_classes=0))
         else:
             own = {k.removeprefix("vit."): t for k, t in tensors.items() if k.startswith("vit.")}
-            vit = network_for(where, own, self.heads)
+            rotary = has_rotary_positions(own)
+            vit = (eva_network_for if rotary else network_for)(where, own, self.heads)
         return Backbone(vit, layer=self.layer, positions=self.positions)

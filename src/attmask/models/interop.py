@@ -8,10 +8,12 @@ from pathlib import Path
 
 import timm
 import torch
+from timm.models.eva import Eva
 from timm.models.vision_transformer import Block, VisionTransformer
 from torch import Tensor, nn
 
 from attmask.errors import UserError
+from attmask.models.architectures import AnyVit, supported
 from attmask.models.backbone import Backbone
 from attmask.models.positions import Resize
 from attmask.models.pretrained import create_pretrained
@@ -83,10 +85,10 @@ def _from_timm(name: str, positions: Resize | None) -> Backbone:
     try:
         if not is_on_the_hub:
             with torch.device("meta"):  # what cannot be used is refused before it is fetched
-                Backbone(_plain(timm.create_model(name, num_classes=0)))
+                Backbone(supported(timm.create_model(name, num_classes=0)))
         with torch.random.fork_rng(devices=[]):  # timm draws weights before it has them
             instead = "give the file of its weights"
-            vit = _plain(create_pretrained(name, instead=instead, num_classes=0))
+            vit = supported(create_pretrained(name, instead=instead, num_classes=0))
     except UserError:
         raise
     except (RuntimeError, ValueError) as fault:  # no such weights, or not these
@@ -95,14 +97,6 @@ def _from_timm(name: str, positions: Resize | None) -> Backbone:
     by_reference = re.search(r"\.dino$|_dinov2\.", name) and "_reg" not in name
     how: Resize = "reference" if by_reference else "size"
     return Backbone(vit, positions=positions or how).eval()
-
-
-def _plain(network: nn.Module) -> VisionTransformer:
-    if not isinstance(network, VisionTransformer):
-        raise UserError(
-            f"{type(network).__name__} is not a vision transformer; use one of timm's vit_*"
-        )
-    return network
 
 
 def _from_file(path: Path, heads: int | None, positions: Resize | None) -> Backbone:
@@ -129,7 +123,7 @@ def _from_file(path: Path, heads: int | None, positions: Resize | None) -> Backb
     return backbone.eval()
 
 
-def usual_resize(vit: VisionTransformer) -> Resize:
+def usual_resize(vit: AnyVit) -> Resize:
     """How position embeddings of this architecture are resized by default.
 
     DINO, iBOT and AttMask train a plain ViT: `[CLS]` has a position, queries have biases, there is
@@ -139,6 +133,8 @@ def usual_resize(vit: VisionTransformer) -> Resize:
     supervised ViT, DeiT and MAE are built exactly like DINO's: nothing in their weights tells them
     apart, and they count as DINO's unless the user or the file says otherwise.
     """
+    if isinstance(vit, Eva):
+        return "size"  # its positions are rotary: there is nothing to resize
     block = vit.blocks[0]
     has_layer_scale = isinstance(block, Block) and not isinstance(block.ls1, nn.Identity)
     has_bias = isinstance(block, Block) and block.attn.get_submodule("qkv").bias is not None
