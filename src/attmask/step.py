@@ -133,9 +133,7 @@ def update_(
     Where the loss or a gradient is not finite, student and centres stay as they are. The teacher's
     average goes on towards the unchanged student.
     """
-    set_rates(
-        optimizer, lr=now.lr, weight_decay=now.weight_decay, backbone_rate=now.backbone_rate
-    )
+    set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay, backbone_rate=now.backbone_rate)
     if now.last_layer_frozen:
         for parameter in distiller.student.last_layers():
             parameter.grad = None

@@ -79,7 +79,7 @@ class StepLog:
         return [*self.standing, *(finding.text for finding in self.watch.findings)]
 
     def find(self, text: str | None, step: int) -> None:
-        """Take what an evaluation has found, or None if nothing is wrong; the main process tells."""
+        """Take what an evaluation has found, or None if nothing is wrong, and tell it."""
         self.standing = () if text is None else (text,)
         if text is not None and distributed.is_main():
             log.warning("step %d: %s", step, text)

@@ -85,10 +85,8 @@ class Guard:
 
     def quality(self, each: Evaluation) -> float:
         """What is compared, of which more is better; what is not a number is the worst."""
-        if self.has_labels:
-            value = each.values.get(KNN, math.nan)
-        else:
-            value = -view_distance(each.values)
+        values = each.values
+        value = values.get(KNN, math.nan) if self.has_labels else -view_distance(values)
         return value if math.isfinite(value) else -math.inf
 
     def is_worse(self, each: Evaluation) -> bool:

@@ -43,11 +43,9 @@ def rate_of(name: str, depth: int, config: AdaptConfig) -> float:
     if not name.startswith("backbone.") or name == _MASK_TOKEN:
         return 1.0
     named = layers_of_backbone()
-    block = re.match(named["blocks"], name)
-    if block:
+    below = depth + 1 if re.match(named["stem"], name) else 0
+    if block := re.match(named["blocks"], name):
         below = depth - int(block[1])
-    else:
-        below = depth + 1 if re.match(named["stem"], name) else 0
     return float(config.backbone_lr * config.layer_decay**below)
 
 
