@@ -4,6 +4,8 @@ import logging
 from pathlib import Path
 
 from attmask import distributed
+from attmask.adaptation.complete import load_start
+from attmask.adaptation.start import keep_start
 from attmask.agreement import together
 from attmask.config import PretrainConfig
 from attmask.data.images import Images
@@ -33,13 +35,19 @@ def pretrain_together(
     log.info("%s, images of %s, run in %s", named, data, out)
     for line in images.left_out():
         log.info("%s", line)
+    with together():
+        start = load_start(config, out)
     evaluate: OnlineEvaluation | None = None
     reports = ReportsOnTheWay(out, config)
     while True:
-        trainer = Trainer(config, images.train, out, heartbeat=heartbeat, extend=extend)
+        trainer = Trainer(
+            config, images.train, out, heartbeat=heartbeat, extend=extend, start=start
+        )
         with together():
             trainer.folder.keep_origin(data)
             if distributed.is_main():
+                if start is not None and trainer.step == 0:
+                    keep_start(out, start)
                 images.keep_index(out)
         if evaluate is None and (evaluate := _evaluation(trainer, images)) is not None:
             keep_baselines(out, evaluate.baselines)

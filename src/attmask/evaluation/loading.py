@@ -15,6 +15,8 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from attmask import checkpoint
+from attmask.adaptation.lora import merged
+from attmask.adaptation.start import StartingWeights, blueprint_in, kept_start
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig
 from attmask.data.config import DataConfig
@@ -47,8 +49,7 @@ Which = Literal["teacher", "student", "untrained", "best", "last"]
 TIMM = "timm:"
 _HUB = ("hf_hub:", "hf-hub:")
 _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
-BEST = "best"
-"""The folder of the best network of a fine-tuning run."""
+BEST = checkpoint.BEST
 _AVERAGED = "ema.module."
 _COUNTERS = ".num_batches_tracked"
 """Of batch norms, which nobody reads."""
@@ -115,9 +116,10 @@ def names_of(named: Sequence[str | Path]) -> list[str]:
 
 
 def load_run(
-    path: Path, which: Which = "teacher", shown: str | None = None, *, last_block: bool = False
+    path: Path, which: Which | None = None, shown: str | None = None, *, last_block: bool = False
 ) -> FrozenModel:
-    """Load a network of a run or of one of its checkpoints."""
+    """Load a network of a run or of one of its checkpoints; by default the best one, where the run
+    has chosen one, else the teacher."""
     folder = path.absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
     is_step = folder.is_dir() and folder.parent in (run / "checkpoints", run / BEST)
@@ -130,22 +132,35 @@ def load_run(
         raise UserError(f"{path} is not a checkpoint; give {_KINDS}")
     config = read_config(run / "config.yaml")
     if isinstance(config, TunedConfig):
-        return _tuned(config, path, run, which, shown, is_step=is_step)
+        return _tuned(config, path, run, which or "teacher", shown, is_step=is_step)
     assert isinstance(config, PretrainConfig)
-    if which in ("best", "last"):
+    best = None if is_step else checkpoint.newest(run / BEST)
+    if which is None:
+        which = "best" if best and config.guard.patience is not None else "teacher"
+    if which == "last" or (which == "best" and best is None):
         raise UserError(
             f"{path} is a pre-training run, which has no network {which}; use @teacher, @student "
             "or @untrained"
         )
     saved = None if which == "untrained" else _saved(path, folder, run)
-    weights = build_distiller(config).state_dict() if saved is None else _weights(path, saved)
+    if which == "best" and best is not None:
+        saved = checkpoint.load(best, only=["weights"])
+    start = _start(config, run) if saved is None else None
+    weights = (
+        build_distiller(config, start).state_dict() if saved is None else _weights(path, saved)
+    )
+    weights = merged(weights)
     owner = "student" if which == "student" else "teacher"
+    layer = None if last_block else config.masking.layer
     blueprint = Blueprint(
         config=config.backbone,
         image_size=config.views.global_size,
         channels=config.data.channels,
-        layer=None if last_block else config.masking.layer,
+        layer=layer,
     )
+    if config.init is not None:  # the network is that of the weights, whatever settings can say
+        of_start = start.blueprint if start else blueprint_in(saved.info if saved else {}, run)
+        blueprint = of_start.model_copy(update={"layer": layer})
     try:
         backbone = blueprint.build(_below(weights, f"{owner}.backbone."), str(path))
         prototypes = None if which == "student" else _prototypes(config, weights, backbone.width)
@@ -164,6 +179,15 @@ def load_run(
         origin={"weights": which, **_progress(saved, config)},
         blueprint=blueprint,
     )
+
+
+def _start(config: PretrainConfig, run: Path) -> StartingWeights | None:
+    """The weights that a run started from; None if they were drawn."""
+    if config.init is None:
+        return None
+    if (kept := kept_start(run)) is None:
+        raise UserError(f"{run} has no copy of the weights it starts from; resume it to write one")
+    return kept
 
 
 def _tuned(
@@ -298,8 +322,8 @@ def _prototypes(config: PretrainConfig, weights: Mapping[str, Tensor], width: in
     )
 
 
-def _which(text: str) -> tuple[Path, Which]:
-    """The path, and the network of the run that is named after the @."""
+def _which(text: str) -> tuple[Path, Which | None]:
+    """The path, and the network of the run that is named after the @, if one is."""
     before, at, after = text.rpartition("@")
     if at and not Path(text).exists():
         known: dict[str, Which] = {name: name for name in get_args(Which)}
@@ -309,7 +333,7 @@ def _which(text: str) -> tuple[Path, Which]:
                 "or @best or @last of a fine-tuning run"
             )
         return Path(before), known[after]
-    return Path(text), "teacher"
+    return Path(text), None
 
 
 def _saved(path: Path, folder: Path, run: Path) -> Checkpoint:
