@@ -43,16 +43,20 @@ def pretrain(
     out: str | Path,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     extend: bool = False,
+    resume_from: str | Path | None = None,
 ) -> Outcome:
     """Pre-train on a folder of images; an existing run in `out` is resumed.
 
     `recipe` is a name, a YAML file or a config; the default is `small` with a GPU, else `cpu`.
     `overrides` are `key=value` strings or a mapping, e.g. {"schedule.epochs": 50}. With `extend`,
     an existing run may be given more epochs: its schedules are then those of the longer training.
+    `resume_from` is a full checkpoint of AttMask, iBOT or DINO, which a new run goes on from.
     """
     recipe = recipe or default_recipe()
     named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
-    return _train(configure(recipe, overrides), images_path(data), Path(out), named, extend)
+    start = None if resume_from is None else Path(resume_from)
+    config = configure(recipe, overrides)
+    return _train(config, images_path(data), Path(out), named, extend, start)
 
 
 def resume(
@@ -138,9 +142,18 @@ def default_out(
     )
 
 
-def _train(config: PretrainConfig, data: Path, out: Path, named: str, extend: bool) -> Outcome:
+def _train(
+    config: PretrainConfig,
+    data: Path,
+    out: Path,
+    named: str,
+    extend: bool,
+    resume_from: Path | None = None,
+) -> Outcome:
     """Pre-train with all processes that were launched together."""
-    training = partial(pretrain_together, config, data, out, named, extend=extend)
+    training = partial(
+        pretrain_together, config, data, out, named, extend=extend, resume_from=resume_from
+    )
     return alone_in(config, out, training)
 
 
