@@ -44,22 +44,27 @@ def pretrain(
     out: str | Path,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     extend: bool = False,
+    resume_from: str | Path | None = None,
 ) -> Outcome:
     """Pre-train on a folder of images; an existing run in `out` is resumed.
 
     `recipe` is a name, a YAML file or a config; the default is `small` with a GPU, else `cpu`.
     `overrides` are `key=value` strings or a mapping, e.g. {"schedule.epochs": 50}. With `extend`,
     an existing run may be given more epochs: its schedules are then those of the longer training.
+    `resume_from` is a full checkpoint of AttMask, iBOT or DINO, which a new run goes on from.
     """
     recipe = recipe or default_recipe()
     named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
     base = recipe if isinstance(recipe, PretrainConfig) else load_recipe(recipe)
     folder, path, changes = Path(out), images_path(data), assignments(overrides)
+    resumed = None if resume_from is None else Path(resume_from)
 
     def train(heartbeat: Heartbeat) -> Outcome:
         with together():
             config = with_start(base, folder, changes)
-        return pretrain_together(config, path, folder, named, heartbeat, extend=extend)
+        return pretrain_together(
+            config, path, folder, named, heartbeat, extend=extend, resume_from=resumed
+        )
 
     return alone_in(override(base, changes), folder, train)
 

@@ -1,7 +1,8 @@
-"""Load a network from a run, one of its checkpoints, a weights file or timm.
+"""Load a network from a run, one of its checkpoints, a weights file, Hugging Face or timm.
 
 runs/mine   runs/mine@student   runs/mine@untrained   runs/mine/checkpoints/step-00001200
-weights.pth   weights.pth@positions=size,heads=6   timm:vit_small_patch16_224.dino
+weights.pth   weights.pth@positions=size,heads=6   weights.pth@partial=true
+a Hugging Face directory   hf-hub:facebook/dinov2-small   timm:vit_small_patch16_224.dino
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +35,9 @@ from attmask.models.backbone import Backbone
 from attmask.models.blueprint import Blueprint
 from attmask.models.detection.detector import Detector
 from attmask.models.heads import Head
-from attmask.models.interop import import_backbone, input_format
+from attmask.models.importing.directory import is_directory_of_weights
+from attmask.models.importing.hub import HUB
+from attmask.models.interop import import_network
 from attmask.models.positions import Resize
 from attmask.models.upernet import Segmenter
 from attmask.models.weights_file import refuse_not_finite, refuse_unusable
@@ -47,13 +50,15 @@ from attmask.tuning.config import TunedConfig
 Which = Literal["teacher", "student", "untrained", "best", "last"]
 
 TIMM = "timm:"
-_HUB = ("hf_hub:", "hf-hub:")
 _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
 BEST = checkpoint.BEST
 _AVERAGED = "ema.module."
 _COUNTERS = ".num_batches_tracked"
 """Of batch norms, which nobody reads."""
-_KINDS = "a run, one of its step-... folders, a weights file (.safetensors, .pth) or timm:NAME"
+_KINDS = (
+    "a run, one of its step-... folders, a weights file (.safetensors, .pth), a Hugging Face "
+    "directory, timm:NAME or hf-hub:OWNER/NAME"
+)
 
 
 def load_model(
@@ -67,9 +72,11 @@ def load_model(
     text = str(named)
     shown = shown or text
     name, options = _options(text)
-    if name.startswith((TIMM, *_HUB)):
+    if name.startswith((TIMM, *HUB)):
         return _imported(name, options, shown)
     if Path(name).suffix in _WEIGHTS and Path(name).is_file():
+        return _imported(name, options, shown)
+    if is_directory_of_weights(Path(name)):
         return _imported(name, options, shown)
     if options is None:
         path, which = _which(text)
@@ -79,8 +86,8 @@ def load_model(
     if timm.is_model(name):
         return _imported(name, options, shown)
     raise UserError(
-        f"{text} has options after the @, but {name} is neither a weights file nor a timm model; "
-        "only these accept positions= and heads="
+        f"{text} has options after the @, but {name} is neither a weights file, nor a Hugging Face "
+        "directory, nor a timm model; only these accept positions=, heads= and partial="
     )
 
 
@@ -98,9 +105,11 @@ def kind_of(named: str | Path) -> str | None:
 
 def _config_of(named: str | Path) -> RunConfig | None:
     name, options = _options(str(named))
-    if options is not None or name.startswith((TIMM, *_HUB)):
+    if options is not None or name.startswith((TIMM, *HUB)):
         return None
     path = _which(name)[0].absolute()
+    if is_directory_of_weights(path):
+        return None
     for run in (path, path.parent.parent):
         if (run / "config.yaml").is_file():
             return read_config(run / "config.yaml")
@@ -367,6 +376,7 @@ class _Options:
 
     positions: Resize | None = None
     heads: int | None = None
+    partial: bool = False
 
 
 def _options(text: str) -> tuple[str, _Options | None]:
@@ -374,38 +384,41 @@ def _options(text: str) -> tuple[str, _Options | None]:
     before, at, after = text.rpartition("@")
     if not at or "=" not in after or Path(text).exists():
         return text, None
-    positions: Resize | None = None
-    heads: int | None = None
+    options, ways = _Options(), get_args(Resize)
     for option in after.split(","):
         key, _, value = option.partition("=")
-        if key == "positions" and value in get_args(Resize):
-            positions = "size" if value == "size" else "reference"
+        if key == "positions" and value in ways:
+            options = replace(options, positions=ways[ways.index(value)])
         elif key == "heads" and value.isdecimal() and int(value):
-            heads = int(value)
+            options = replace(options, heads=int(value))
+        elif key == "partial" and value in ("true", "false"):
+            options = replace(options, partial=value == "true")
         else:
             raise UserError(
-                f"{option} in {text} is not an option of a weights file; use positions=size, "
-                "positions=reference or heads=N"
+                f"{option} in {text} is not an option of a weights file; use "
+                f"{', '.join(f'positions={way}' for way in ways)}, heads=N or partial=true"
             )
-    return before, _Options(positions, heads)
+    return before, options
 
 
 def _imported(name: str, options: _Options | None, shown: str) -> FrozenModel:
-    """A backbone from a weights file or from timm, with the input size it was trained with."""
+    """A backbone from elsewhere, with the input size it was trained with."""
     name = name.removeprefix(TIMM)
     options = options or _Options()
-    backbone = import_backbone(name, heads=options.heads, positions=options.positions)
-    backbone = backbone.eval().requires_grad_(False)
-    pixels = input_format(backbone)
+    made = import_network(
+        name, heads=options.heads, positions=options.positions, partial=options.partial
+    )
+    backbone, pixels = made.backbone.eval().requires_grad_(False), made.pixels
     known = {"mean": pixels.mean, "std": pixels.std} if pixels.mean and pixels.std else {}
     data = checked(DataConfig, {"channels": backbone.channels, **known}, f"{name}: data.")
-    kind = "file" if Path(name).is_file() else "timm"
     blueprint = Blueprint(
-        name=None if kind == "file" else name,
+        name=made.timm_name,
         heads=backbone.heads[0],
+        eps=made.eps,
         positions=backbone.positions,
         image_size=pixels.image_size,
         channels=backbone.channels,
     )
-    origin = {"weights": kind}
+    kind = "file" if made.timm_name is None else "timm"
+    origin = {"weights": kind, **made.detection.describe()}
     return FrozenModel(shown, backbone, pixels.image_size, data, origin=origin, blueprint=blueprint)

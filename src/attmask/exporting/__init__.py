@@ -1,0 +1,1 @@
+"""Export of networks to the formats of other code bases."""
