@@ -8,7 +8,7 @@ import torch
 from timm.models.eva import Eva
 
 from attmask.models.importing.hf_dinov3 import dinov3_names
-from attmask.models.interop import has_rotary_positions
+from attmask.models.rotary_weights import has_rotary_positions
 
 transformers = pytest.importorskip("transformers")
 

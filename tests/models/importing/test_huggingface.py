@@ -163,10 +163,19 @@ def test_positions_can_be_set_and_the_network_can_be_built_again(tmp_path: Path)
         assert torch.equal(again(images).cls, model.backbone(images).cls)
 
 
-def test_a_dinov3_is_recognised_and_handed_over(tmp_path: Path) -> None:
-    config = transformers.DINOv3ViTConfig(**VIT, num_register_tokens=4)
+@pytest.mark.parametrize("registers", [4, 0])
+def test_a_dinov3_gives_the_tokens_of_its_own_library(registers: int, tmp_path: Path) -> None:
+    made = transformers.DINOv3ViTModel(
+        transformers.DINOv3ViTConfig(**VIT, num_register_tokens=registers)
+    )
+    saved(made, tmp_path)
+    assert_equal(made.eval(), import_network(tmp_path), (32, 32), (48, 64))
+
+
+def test_a_dinov3_of_other_rotary_positions_is_refused(tmp_path: Path) -> None:
+    config = transformers.DINOv3ViTConfig(**VIT, rope_theta=50.0)
     saved(transformers.DINOv3ViTModel(config), tmp_path)
-    with pytest.raises(UserError, match="rotary positions"):
+    with pytest.raises(UserError, match="rope_theta=50"):
         import_network(tmp_path)
 
 
