@@ -222,10 +222,10 @@ def attention_share(ours: Ours, precision: Precision) -> float:
     that does not look could do without."""
     backbone, crops = ours.distiller.teacher.backbone, ours.inputs.whole.flatten(0, 1)
     with precision.autocast(), torch.no_grad():
-        watched = backbone._trunk(crops, None)[1]
+        trunk = backbone._trunk(crops, None)
 
         def read(precision: Precision, number: int) -> None:
-            backbone._attention(watched)
+            backbone._attention(trunk)
 
         reading = best_seconds({"": read}, precision, 5)[""]
     return reading / best_seconds({"": ours}, precision, 2)[""]

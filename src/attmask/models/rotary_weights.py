@@ -17,6 +17,7 @@ WANTED = (
     "wanted a ViT with the rotary positions of DINOv3 in timm's names: cls_token, reg_token, "
     "patch_embed.*, blocks.*, norm.*"
 )
+ROTARY_EPS = 1e-5  # of the layer norms of every DINOv3
 TEMPERATURE = 100.0  # of the angles of every DINOv3; no tensor tells it
 _DIMENSIONS = {"cls_token": 3, "patch_embed.proj.weight": 4, "blocks.0.attn.proj.weight": 2}
 _MLPS = ("blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc1_g.weight")  # plain, SwiGLU
@@ -32,7 +33,7 @@ def has_rotary_positions(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def eva_network_for(
-    path: Path | str, tensors: Mapping[str, Tensor], heads: int | None, *, eps: float = 1e-5
+    path: Path | str, tensors: Mapping[str, Tensor], heads: int | None, *, eps: float = ROTARY_EPS
 ) -> Eva:
     """The network whose parameters have these shapes, with these values; names are timm's.
 
