@@ -120,6 +120,7 @@ def test_what_is_no_pretraining_run_is_refused(exported: Path, tmp_path: Path) -
         write_reference(exported, tmp_path / "x.pth")
     run = exported.parent / "run"
     assert write_reference(run / "checkpoints" / "step-00000003", tmp_path / "x.pth").exists()
+    assert write_reference(f"{run}@teacher", tmp_path / "z.pth").exists()
     with pytest.raises(UserError, match="cannot write"):
         write_reference(run, run / "config.yaml" / "x.pth")
     empty = tmp_path / "empty"
