@@ -96,6 +96,22 @@ def test_a_directory_gives_the_tokens_of_transformers_at_any_size(
     assert found.backbone.heads == (3, 3)
 
 
+def test_a_masked_autoencoder_is_its_encoder_at_any_size(tmp_path: Path) -> None:
+    config = transformers.ViTMAEConfig(
+        **VIT, mask_ratio=0.0, decoder_hidden_size=16, decoder_num_attention_heads=2
+    )
+    made = transformers.ViTMAEForPreTraining(config).eval()
+    found = import_network(saved(made, tmp_path))
+    assert all(name.startswith("decoder.") for name in found.detection.left_out)
+    for side in (32, 48):
+        images, patches = pictures(3, side, side), (side // 8) ** 2
+        in_order = torch.arange(patches).expand(2, -1) / patches
+        with torch.no_grad():
+            ours = found.backbone.all_tokens(images)
+            theirs = made.vit(images, noise=in_order, interpolate_pos_encoding=True)
+        torch.testing.assert_close(ours, theirs.last_hidden_state, rtol=1e-5, atol=1e-5)
+
+
 def test_sharded_and_pickled_weights_are_read_as_well(tmp_path: Path) -> None:
     made = network("Dinov2Model")
     sharded = saved(made, tmp_path / "sharded", max_shard_size="40KB")
