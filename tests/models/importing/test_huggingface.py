@@ -221,6 +221,9 @@ def broken(folder: Path, kind: str) -> None:
         index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         weights.unlink()
+    elif kind == "a mean that is none":
+        stated = json.dumps({"image_mean": [10**400], "image_std": [1.0]})
+        (folder / "preprocessor_config.json").write_text(stated)
     elif kind == "a missing tensor":
         tensors = load_file(weights)
         del tensors["encoder.layer.1.attention.attention.key.weight"]
@@ -241,6 +244,7 @@ BROKEN = {
     'hidden_act="relu"': "hidden_act=relu, which is not supported",
     "layer_norm_eps=-1": "layer_norm_eps=-1; wanted a small number",
     "num_attention_heads=7": "not a multiple of 7 heads",
+    "a mean that is none": "wanted a list of numbers",
 }
 
 
