@@ -110,7 +110,8 @@ def test_the_references_optimizer_takes_the_state(exported: Path) -> None:
 def test_the_importer_of_backbones_takes_the_teacher_of_the_file(exported: Path) -> None:
     found = import_network(exported, heads=3)
     teacher = read_reference(exported).teacher
-    assert found.detection.layout == "DINO"  # a teacher has no mask token
+    assert found.detection.layout == "AttMask or iBOT"
+    assert found.detection.beside[:3] == ("student", "optimizer", "epoch")
     for name, tensor in found.backbone.vit.state_dict().items():
         assert torch.equal(tensor, teacher[f"backbone.vit.{name}"])
 
@@ -120,6 +121,7 @@ def test_what_is_no_pretraining_run_is_refused(exported: Path, tmp_path: Path) -
         write_reference(exported, tmp_path / "x.pth")
     run = exported.parent / "run"
     assert write_reference(run / "checkpoints" / "step-00000003", tmp_path / "x.pth").exists()
+    assert write_reference(f"{run}@teacher", tmp_path / "z.pth").exists()
     with pytest.raises(UserError, match="cannot write"):
         write_reference(run, run / "config.yaml" / "x.pth")
     empty = tmp_path / "empty"

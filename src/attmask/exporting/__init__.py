@@ -1,1 +1,1 @@
-"""Export of networks to the formats of other code bases."""
+"""Export of networks for other libraries, each verified with that library."""

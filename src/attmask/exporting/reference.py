@@ -17,7 +17,7 @@ _CHECKPOINTS = "checkpoints"
 
 def write_reference(named: str | Path, out: Path) -> Path:
     """Write a run, or one of its step-... folders, as a .pth file in the authors' layout."""
-    folder = Path(named).absolute()
+    folder = Path(str(named).removesuffix("@teacher")).absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
     is_step = folder.parent == run / _CHECKPOINTS and folder.is_dir()
     if not (run / "config.yaml").is_file() or not (folder == run or is_step):

@@ -154,3 +154,7 @@ def test_a_directory_of_timm_gives_the_tokens_of_timm(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({**config, "architecture": "nothing"}))
     with pytest.raises(UserError, match="no architecture that timm has: nothing"):
         load_model(tmp_path)
+    for hostile in ({"checkpoint_path": "/etc/passwd"}, {"depth": 10**9}, {"img_size": -1}):
+        (tmp_path / "config.json").write_text(json.dumps({**config, "model_args": hostile}))
+        with pytest.raises(UserError, match="which no plain ViT has"):
+            load_model(tmp_path)

@@ -96,6 +96,22 @@ def test_a_directory_gives_the_tokens_of_transformers_at_any_size(
     assert found.backbone.heads == (3, 3)
 
 
+def test_a_masked_autoencoder_is_its_encoder_at_any_size(tmp_path: Path) -> None:
+    config = transformers.ViTMAEConfig(
+        **VIT, mask_ratio=0.0, decoder_hidden_size=16, decoder_num_attention_heads=2
+    )
+    made = transformers.ViTMAEForPreTraining(config).eval()
+    found = import_network(saved(made, tmp_path))
+    assert all(name.startswith("decoder.") for name in found.detection.left_out)
+    for side in (32, 48):
+        images, patches = pictures(3, side, side), (side // 8) ** 2
+        in_order = torch.arange(patches).expand(2, -1) / patches
+        with torch.no_grad():
+            ours = found.backbone.all_tokens(images)
+            theirs = made.vit(images, noise=in_order, interpolate_pos_encoding=True)
+        torch.testing.assert_close(ours, theirs.last_hidden_state, rtol=1e-5, atol=1e-5)
+
+
 def test_sharded_and_pickled_weights_are_read_as_well(tmp_path: Path) -> None:
     made = network("Dinov2Model")
     sharded = saved(made, tmp_path / "sharded", max_shard_size="40KB")
@@ -214,6 +230,9 @@ def broken(folder: Path, kind: str) -> None:
         index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         weights.unlink()
+    elif kind == "a mean that is none":
+        stated = json.dumps({"image_mean": [10**400], "image_std": [1.0]})
+        (folder / "preprocessor_config.json").write_text(stated)
     elif kind == "a missing tensor":
         tensors = load_file(weights)
         del tensors["encoder.layer.1.attention.attention.key.weight"]
@@ -234,6 +253,7 @@ BROKEN = {
     'hidden_act="relu"': "hidden_act=relu, which is not supported",
     "layer_norm_eps=-1": "layer_norm_eps=-1; wanted a small number",
     "num_attention_heads=7": "not a multiple of 7 heads",
+    "a mean that is none": "wanted a list of numbers",
 }
 
 

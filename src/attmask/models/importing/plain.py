@@ -69,7 +69,7 @@ def layout_of(names: Collection[str]) -> str:
         return "MAE"
     if "mask_token" in names and "blocks.0.ls1.gamma" in names:
         return "DINOv2"
-    if "masked_embed" in names:
+    if "masked_embed" in names or any(name.startswith("head.last_layer2.") for name in names):
         return "AttMask or iBOT"
     if any(name.startswith(("head.last_layer.", "head.mlp.")) for name in names):
         return "DINO"

@@ -1,11 +1,12 @@
 """The input of a network as an image processor of transformers describes it."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from attmask.errors import UserError
+
+_MOST = 2**15
 
 
 class Preprocessing(NamedTuple):
@@ -36,7 +37,7 @@ def _side(stated: object) -> int | None:
         height = stated.get("height", stated.get("shortest_edge"))
         return _side(height) if stated.get("width", height) == height else None
     is_number = isinstance(stated, int) and not isinstance(stated, bool)
-    return stated if is_number and isinstance(stated, int) and 0 < stated < 2**15 else None
+    return stated if is_number and isinstance(stated, int) and 0 < stated < _MOST else None
 
 
 def _numbers(path: Path, stated: Mapping[str, Any], what: str) -> tuple[float, ...] | None:
@@ -44,6 +45,6 @@ def _numbers(path: Path, stated: Mapping[str, Any], what: str) -> tuple[float, .
     if values is None:
         return None
     is_list = isinstance(values, list) and bool(values)
-    if not is_list or not all(isinstance(v, int | float) and math.isfinite(v) for v in values):
+    if not is_list or not all(isinstance(v, int | float) and abs(v) < _MOST for v in values):
         raise UserError(f"{path} says image_{what}={str(values)[:40]}; wanted a list of numbers")
     return tuple(map(float, values))
