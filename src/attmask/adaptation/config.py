@@ -23,7 +23,7 @@ class AdaptConfig(Config):
         le=2**12,
     )
     lora_alpha: float = setting(
-        16.0, "scale of these updates, which are multiplied by alpha / rank", gt=0
+        16.0, "scale of these updates, which are multiplied by alpha / rank", gt=0, le=1e6
     )
     lora_mlp: bool = setting(False, "have such updates of the weights of the MLPs too")
 

@@ -1,10 +1,10 @@
 """The guard: features in training are held against those that the training started from.
 
 Where there are labels, it reads k-NN accuracy. Elsewhere it reads two measures, because features
-are ruined in two ways. In a collapse they crowd together: the spread of different images falls, while
-two views of an image come closer, even relative to that spread. In noise they stay apart, but two
-views of an image are as far apart as two images. So both are held against the start, and the worse
-one counts. The effective rank is not used: it may fall while k-NN accuracy rises.
+are ruined in two ways. In a collapse they crowd together: the spread of different images falls,
+while two views of an image come closer, even relative to that spread. In noise they stay apart, but
+two views of an image are as far apart as two images. So both are held against the start, and the
+worse one counts. The effective rank is not used: it may fall while k-NN accuracy rises.
 """
 
 import math
