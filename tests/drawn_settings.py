@@ -44,6 +44,7 @@ FIXED: Mapping[str, str] = {
     "train.device": "cpu",
     "train.compile": "false",  # calls a C++ compiler
     "backbone.pretrained": "false",  # asks the hub
+    "init": "null",  # needs a file of weights
 }
 """What is not drawn, because an example would take seconds or need a network."""
 

@@ -106,6 +106,12 @@ def _other_problems(config: PretrainConfig) -> Iterator[str]:
             "guard.patience needs evaluations, but monitor.knn_every_epochs=0 has none; use 1, or "
             "guard.patience=null"
         )
+    frozen, epochs = config.schedule.freeze_backbone_epochs, config.schedule.epochs
+    if frozen >= epochs:
+        yield (
+            f"schedule.freeze_backbone_epochs={frozen} leaves nothing of {epochs} epochs to train "
+            f"the backbone in; use at most {epochs - 1}, or a larger schedule.epochs"
+        )
     if config.adapt.lora_rank is not None and config.train.sharding == "fsdp":
         yield "adapt.lora_rank cannot be combined with train.sharding=fsdp; use train.sharding=none"
     if config.masking.strategy == "none" and config.loss.patch_weight > 0:

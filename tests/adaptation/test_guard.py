@@ -13,6 +13,7 @@ from attmask.adaptation.guard import (
     Guard,
     evaluation,
     evaluations,
+    spread,
     view_distance,
 )
 
@@ -78,9 +79,25 @@ def test_features_that_spread_and_align_are_not_worse() -> None:
     assert found.best.epoch == 2
 
 
-def test_identical_features_have_the_largest_distance_between_views() -> None:
-    assert view_distance({ALIGNMENT: 0.5, UNIFORMITY: -2.0}) == 0.5
-    assert view_distance({ALIGNMENT: 1e-6, UNIFORMITY: 0.0}) > 1e3
+def test_views_are_measured_by_the_spread_of_images() -> None:
+    values = {ALIGNMENT: 0.5, UNIFORMITY: -2.0}
+    assert spread(values) == 1.0
+    assert view_distance(values) == 0.5
+
+
+def test_a_collapse_that_brings_views_closer_than_images_is_found() -> None:
+    """Measured: DINOv2 continued at a high rate on pets, k-NN 17.3 % to 4.1 %."""
+    start, ruined = (0.2819, -0.92), (0.001, -0.01)
+    found = without_labels(start, ruined)
+    before, after = (view_distance(each.values) for each in found.found)
+    assert after < before, "this measure alone would call it better"
+    assert found.worse_in_a_row == 1
+    assert found.best == found.start
+
+
+@pytest.mark.parametrize("lost", [(math.nan, -3.0), (0.5, math.nan)])
+def test_features_that_cannot_be_measured_are_worse(lost: tuple[float, float]) -> None:
+    assert without_labels((0.5, -3.0), lost, lost).is_over
 
 
 def test_labels_decide_where_there_are_any() -> None:
@@ -113,7 +130,7 @@ def test_the_verdict_says_what_is_kept() -> None:
 
 
 def test_the_log_gives_the_evaluations_and_the_last_of_those_that_were_repeated() -> None:
-    records = [
+    records: list[dict[str, float | None]] = [
         {"step": 0, "epoch": 0, KNN: 50.0},
         {"step": 0, "epoch": 0, "loss.total": 3.0},
         {"step": 5, "epoch": 1, KNN: 1.0},

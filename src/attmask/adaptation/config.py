@@ -23,7 +23,7 @@ class AdaptConfig(Config):
         le=2**12,
     )
     lora_alpha: float = setting(
-        16.0, "scale of these updates, which are multiplied by alpha / rank", gt=0
+        16.0, "scale of these updates, which are multiplied by alpha / rank", gt=0, le=1e6
     )
     lora_mlp: bool = setting(False, "have such updates of the weights of the MLPs too")
 
@@ -54,9 +54,10 @@ class GuardConfig(Config):
         ge=0,
     )
     tolerance_without_labels: float = setting(
-        0.15,
-        "share by which the distance between views of an image, relative to that between images, "
-        "may grow before features count as worse, where there are no labels",
+        0.3,
+        "share of the spread of images, or of the closeness of views of an image, that features "
+        "may lose before they count as worse, where there are no labels",
         operational=True,
         ge=0,
+        lt=1,
     )

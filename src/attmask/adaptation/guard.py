@@ -1,9 +1,10 @@
 """The guard: features in training are held against those that the training started from.
 
-Where there are labels, it reads k-NN accuracy. Elsewhere it reads how far apart two views of an
-image are, relative to how far apart different images are: alignment alone falls when all features
-become the same, and uniformity alone falls when features become noise, but their ratio rises in
-both cases. The effective rank is not used: it falls while k-NN accuracy rises.
+Where there are labels, it reads k-NN accuracy. Elsewhere it reads two measures, because features
+are ruined in two ways. In a collapse they crowd together: the spread of different images falls,
+while two views of an image come closer, even relative to that spread. In noise they stay apart, but
+two views of an image are as far apart as two images. So both are held against the start, and the
+worse one counts. The effective rank is not used: it may fall while k-NN accuracy rises.
 """
 
 import math
@@ -44,14 +45,17 @@ def evaluations(records: Iterable[Mapping[str, Any]]) -> list[Evaluation]:
     return [each for each in known if each is not None]
 
 
-def view_distance(values: Mapping[str, float]) -> float:
-    """The squared distance between two views of an image, relative to that between two images.
+def spread(values: Mapping[str, float]) -> float:
+    """The squared distance between two images on the unit sphere, as uniformity has it.
 
-    By uniformity u, images are as far apart as points whose squared distances all are -u / 2.
+    Points whose squared distances all are d have a uniformity of -2 d.
     """
-    if ALIGNMENT not in values or UNIFORMITY not in values:
-        return math.nan
-    return values[ALIGNMENT] / max(_SMALLEST, -values[UNIFORMITY] / 2)
+    return -values.get(UNIFORMITY, math.nan) / 2
+
+
+def view_distance(values: Mapping[str, float]) -> float:
+    """The squared distance between two views of an image, relative to that between two images."""
+    return values.get(ALIGNMENT, math.nan) / max(_SMALLEST, spread(values))
 
 
 class Guard:
@@ -86,8 +90,19 @@ class Guard:
     def quality(self, each: Evaluation) -> float:
         """What is compared, of which more is better; what is not a number is the worst."""
         values = each.values
-        value = values.get(KNN, math.nan) if self.has_labels else -view_distance(values)
+        value = values.get(KNN, math.nan) if self.has_labels else self._share_kept(values)
         return value if math.isfinite(value) else -math.inf
+
+    def _share_kept(self, values: Mapping[str, float]) -> float:
+        """What is left of the spread of images and of the closeness of views, whichever is less."""
+        if self.start is None:
+            return math.nan
+        first = self.start.values
+        each = (spread(values), spread(first), view_distance(values), view_distance(first))
+        if not all(map(math.isfinite, each)):
+            return math.nan
+        wide, wide_first, apart, apart_first = (max(_SMALLEST, number) for number in each)
+        return min(wide / wide_first, apart_first / apart)
 
     def is_worse(self, each: Evaluation) -> bool:
         """Whether features are worse than at the start, by more than is tolerated."""
@@ -96,7 +111,7 @@ class Guard:
         start = self.quality(self.start)
         if self.has_labels:
             return self.quality(each) < start - self.config.tolerance
-        return self.quality(each) < start * (1 + self.config.tolerance_without_labels)
+        return self.quality(each) < start * (1 - self.config.tolerance_without_labels)
 
     @property
     def worse_in_a_row(self) -> int:
@@ -125,7 +140,10 @@ class Guard:
         """The measure of an evaluation, for people."""
         if self.has_labels:
             return f"k-NN {each.values.get(KNN, math.nan):.2f} %"
-        return f"distance between views {view_distance(each.values):.3f}"
+        return (
+            f"spread of images {spread(each.values):.3f} and distance between views "
+            f"{view_distance(each.values):.3f} of it"
+        )
 
     def warning(self) -> str | None:
         """What is wrong with the last evaluation, in one line; None if nothing is."""
