@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from attmask import __version__
 from attmask.commands import (
+    completion,
     config,
     demo,
     embed,
@@ -38,6 +39,7 @@ from attmask.launch import launched_rank
 _COMMANDS = (
     *(demo, pretrain, resume, status, inspect, plan),
     *(evaluate, embed, finetune, predict, visualize, plot, report, tasks, recipes, config),
+    completion,
 )
 _FLAGS = (
     "--help",
@@ -71,7 +73,7 @@ class Parser(argparse.ArgumentParser):
             wanted = f"{', '.join(choices[:-1])} or {choices[-1]}"
             raise argparse.ArgumentError(None, f"{action.option_strings[0]} {value}: use {wanted}")
         advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
-        raise argparse.ArgumentError(None, f"there is no command {value}; {advice}")
+        raise argparse.ArgumentError(None, f"there is no {action.dest} {value}; {advice}")
 
 
 class _OnlyWithVersion(argparse.Action):
