@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin/python
-CODE   := src tests scripts $(wildcard benchmarks)
+CODE   := src tests scripts examples $(wildcard benchmarks)
 READY  := $(VENV)/.ready
 AXE    := $(VENV)/axe
 AXE_VERSION := 4.14.0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         visualize,
         write_embeddings,
     )
+    from attmask.attention.cls import cls_attention, cls_attention_heads, watch_cls_attention
     from attmask.masking import Block, High, Hint, Low, Masker, Nothing, Random
 
 __version__ = "0.1.0"
@@ -38,6 +39,8 @@ __all__ = [
     "Masker",
     "Nothing",
     "Random",
+    "cls_attention",
+    "cls_attention_heads",
     "detect",
     "embed",
     "evaluate",
@@ -54,6 +57,7 @@ __all__ = [
     "status",
     "transform",
     "visualize",
+    "watch_cls_attention",
     "write_embeddings",
 ]
 
@@ -81,6 +85,8 @@ _HOME = dict.fromkeys(
         "write_embeddings",
     ),
     "attmask.api",
+) | dict.fromkeys(
+    ("cls_attention", "cls_attention_heads", "watch_cls_attention"), "attmask.attention.cls"
 )
 
 

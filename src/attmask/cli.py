@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from attmask import __version__
 from attmask.commands import (
+    completion,
     config,
     demo,
     embed,
@@ -38,10 +39,12 @@ from attmask.launch import launched_rank
 _COMMANDS = (
     *(demo, pretrain, resume, status, inspect, plan),
     *(evaluate, embed, finetune, predict, visualize, plot, report, tasks, recipes, config),
+    completion,
 )
 _FLAGS = (
     "--help",
     "--version",
+    "--verbose",
     "--json",
     "--extend",
     "--all",
@@ -70,7 +73,17 @@ class Parser(argparse.ArgumentParser):
             wanted = f"{', '.join(choices[:-1])} or {choices[-1]}"
             raise argparse.ArgumentError(None, f"{action.option_strings[0]} {value}: use {wanted}")
         advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(choices)}"
-        raise argparse.ArgumentError(None, f"there is no command {value}; {advice}")
+        raise argparse.ArgumentError(None, f"there is no {action.dest} {value}; {advice}")
+
+
+class _OnlyWithVersion(argparse.Action):
+    """--verbose, which `parse` has taken away if --version was given."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **{**settings, "nargs": 0, "default": argparse.SUPPRESS})
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        parser.error("--verbose belongs to --version; use attmask --version --verbose")
 
 
 def build_parser() -> Parser:
@@ -80,6 +93,11 @@ def build_parser() -> Parser:
         description="Pre-train vision transformers without labels, with attention-guided masking.",
     )
     parser.add_argument("--version", action="version", version=f"attmask {__version__}")
+    parser.add_argument(
+        "--verbose",
+        action=_OnlyWithVersion,
+        help="with --version: also show what is installed and the machine, for bug reports",
+    )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in _COMMANDS:
         command.add(commands)
@@ -90,6 +108,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The parsed command; overrides may stand anywhere, which argparse alone does not allow."""
     parser = build_parser()
     given = sys.argv[1:] if arguments is None else list(arguments)
+    if set(given) == {"--version", "--verbose"}:
+        return argparse.Namespace(run=_print_environment)
     words, overrides = _without_overrides(given)
     parsed, rest = parser.parse_known_args(words)
     if rest or (overrides and not hasattr(parsed, "overrides")):
@@ -141,6 +161,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def _print_environment(parsed: argparse.Namespace) -> int:
+    """Print what a bug report should say."""
+    from attmask.environment import environment
+
+    for name, value in [("attmask", __version__), *environment()]:
+        print(f"{name:<24}{value}")
+    return 0
 
 
 def _print_anywhere() -> None:

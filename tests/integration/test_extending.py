@@ -84,3 +84,12 @@ def test_a_strategy_of_ones_own_makes_masks() -> None:
     mask = made["mask"]
     assert isinstance(mask, torch.Tensor)
     assert mask.any()
+
+
+def test_the_masking_in_other_code_hides_what_another_network_attends_to() -> None:
+    made: dict[str, Any] = {}
+    exec(BLOCKS[4], made)
+    assert made["attention"].shape == made["mask"].shape == (8, 196)
+    assert torch.equal(made["attention"], made["watched"].mean)
+    for row, hidden in zip(made["attention"], made["mask"], strict=True):
+        assert not hidden.any() or row[hidden].min() >= row[~hidden].max()

@@ -1,0 +1,1 @@
+"""The `[CLS]` attention of vision transformers of timm and Hugging Face."""
