@@ -1,0 +1,1 @@
+"""Export of networks for other libraries, each verified with that library."""
