@@ -18,12 +18,14 @@ from attmask.commands import (
     demo,
     embed,
     evaluate,
+    export,
     finetune,
     inspect,
     plan,
     plot,
     predict,
     pretrain,
+    publish,
     recipes,
     report,
     resume,
@@ -37,7 +39,8 @@ from attmask.launch import launched_rank
 
 _COMMANDS = (
     *(demo, pretrain, resume, status, inspect, plan),
-    *(evaluate, embed, finetune, predict, visualize, plot, report, tasks, recipes, config),
+    *(evaluate, embed, finetune, predict, visualize, plot, report, export, publish),
+    *(tasks, recipes, config),
 )
 _FLAGS = (
     "--help",
@@ -48,6 +51,9 @@ _FLAGS = (
     "--norm-gap",
     "--animate",
     "--foreground",
+    "--dynamic-size",
+    "--backbone-only",
+    "--private",
 )  # take no value
 
 

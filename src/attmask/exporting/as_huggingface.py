@@ -149,7 +149,7 @@ def _config(subject: Subject, grid: Grid) -> dict[str, Any]:
     backbone, kind = subject.backbone, _kind(subject)
     block = backbone.blocks[0]
     assert isinstance(block.attn, Attention)
-    hidden = int(block.mlp.get_submodule("fc1").weight.shape[0])
+    hidden = int(block.mlp.get_parameter("fc1.weight").shape[0])
     task = "ForImageClassification" if subject.classifier is not None else "Model"
     config: dict[str, Any] = {
         "architectures": [f"{_CLASSES[kind]}{task}"],

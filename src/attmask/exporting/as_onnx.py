@@ -61,9 +61,7 @@ class AsOnnx:
             import onnxruntime
         except ImportError as fault:
             raise UserError(_MISSING) from fault
-        session = onnxruntime.InferenceSession(
-            folder / _FILE, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(folder / _FILE, providers=["CPUExecutionProvider"])
         names = output_names(subject)
 
         def forward(images: Tensor) -> dict[str, Tensor]:
@@ -85,7 +83,7 @@ class AsOnnx:
             [
                 *lines,
                 f"session = onnxruntime.InferenceSession({file})",
-                f'images = np.zeros({shape}, dtype="float32")  # normalised, see below',
+                f'images = np.zeros({shape}, dtype="float32")  # normalised',
                 f'cls, patches = session.run(["cls", "patches"], {{"{INPUT}": images}})',
                 "",
             ]

@@ -78,7 +78,10 @@ class AsTimm:
         }
         if vit.pos_embed is not None:
             placed = 0 if vit.no_embed_class else subject.backbone.prefix
-            where = [vit.pos_embed[:, :placed].detach(), subject.patch_positions(self._grid(subject))]
+            where = [
+                vit.pos_embed[:, :placed].detach(),
+                subject.patch_positions(self._grid(subject)),
+            ]
             tensors["pos_embed"] = torch.cat(where, dim=1).cpu().contiguous()
         if subject.classifier is not None:
             tensors["head.weight"] = subject.classifier.weight.cpu().contiguous()
@@ -119,7 +122,7 @@ class AsTimm:
         assert isinstance(block.attn, Attention)
         patch = backbone.patch_size
         rows, columns = self._grid(subject)
-        hidden = int(block.mlp.get_submodule("fc1").weight.shape[0])
+        hidden = int(block.mlp.get_parameter("fc1.weight").shape[0])
         ratio = hidden / backbone.width
         exact = int(backbone.width * ratio) == hidden  # timm rounds the product down
         arguments: dict[str, Any] = {

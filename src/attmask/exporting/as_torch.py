@@ -53,7 +53,7 @@ class AsTorch:
             [
                 *lines,
                 f"model = torch.export.load({file}).module()",
-                f"images = torch.zeros(1, {channels}, {side}, {side})  # normalised, see below",
+                f"images = torch.zeros(1, {channels}, {side}, {side})  # normalised",
                 'cls = model(images)["cls"]',
                 "",
             ]

@@ -26,7 +26,9 @@ _DINOV2 = {
 }
 
 
-def embeddings(subject: Subject, grid: Grid, *, has_registers: bool) -> Iterator[tuple[str, Tensor]]:
+def embeddings(
+    subject: Subject, grid: Grid, *, has_registers: bool
+) -> Iterator[tuple[str, Tensor]]:
     """The tensors before the blocks: patches, tokens and positions.
 
     In these files `[CLS]` has a position and registers have none; theirs are added to them.

@@ -59,9 +59,7 @@ def _compare(subject: Subject, forward: Forward, images: int, height: int, width
     with torch.inference_mode():
         wanted = Outputs(subject).eval()(shown)
         found = forward(shown.clone())
-    differences = {
-        name: _difference(name, values, wanted[name]) for name, values in found.items()
-    }
+    differences = {name: _difference(name, values, wanted[name]) for name, values in found.items()}
     check = Check(images, height, width, differences)
     if not check.largest < LARGEST_DIFFERENCE:  # also where it is not a number
         worst = max(differences, key=lambda name: differences[name])

@@ -114,6 +114,8 @@ class Outputs(nn.Module):
     def __init__(self, subject: Subject) -> None:
         super().__init__()
         self.backbone = subject.backbone
+        self.weight: Tensor
+        self.bias: Tensor
         self.token = "" if subject.classifier is None else subject.classifier.readout.token
         if subject.classifier is not None:
             self.register_buffer("weight", subject.classifier.weight.clone())

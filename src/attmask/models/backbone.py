@@ -306,7 +306,9 @@ class Backbone(nn.Module):
         if mask is not None:
             patches = torch.where(mask[..., None], self.mask_token.to(patches.dtype), patches)
         prefix: list[Tensor] = [t for t in (vit.cls_token, vit.reg_token) if t is not None]
-        first = torch.cat(prefix, dim=1).expand(images.shape[0], -1, -1)  # len would fix it in exports
+        first = torch.cat(prefix, dim=1).expand(
+            images.shape[0], -1, -1
+        )  # len would fix it in exports
         if vit.pos_embed is not None:
             placed = 0 if vit.no_embed_class else self.prefix
             where = vit.pos_embed[:, placed:]
