@@ -13,7 +13,13 @@ from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.exporting.format import Forward
-from attmask.exporting.program import INPUT, dynamic_axes, output_names, traced
+from attmask.exporting.program import (
+    INPUT,
+    dynamic_axes,
+    output_names,
+    traced,
+    without_shape_checks,
+)
 from attmask.exporting.subject import Subject
 
 _FILE = "model.onnx"
@@ -42,7 +48,7 @@ class AsOnnx:
             raise UserError(_MISSING) from fault
         network, images = traced(subject)
         stored = sum(tensor.nbytes for tensor in network.state_dict().values())
-        with _quiet():
+        with _quiet(), without_shape_checks():
             program = torch.onnx.export(
                 network,
                 (images,),

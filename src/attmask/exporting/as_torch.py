@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attmask.exporting.format import Forward
-from attmask.exporting.program import dynamic_axes, traced
+from attmask.exporting.program import dynamic_axes, traced, without_shape_checks
 from attmask.exporting.subject import Subject
 
 _FILE = "model.pt2"
@@ -29,7 +29,8 @@ class AsTorch:
         """Trace the network and save the program."""
         network, images = traced(subject)
         axes = dynamic_axes(subject, dynamic_size=self.dynamic_size)
-        program = torch.export.export(network, (images,), dynamic_shapes=axes)
+        with without_shape_checks():
+            program = torch.export.export(network, (images,), dynamic_shapes=axes)
         torch.export.save(program, folder / _FILE)
 
     def open(self, subject: Subject, folder: Path) -> Forward:

@@ -12,6 +12,7 @@ from attmask.exporting.scores import cell, score_rows
 from attmask.exporting.subject import Subject
 from attmask.exporting.training import training_lines, tuning_scores
 from attmask.software import software
+from attmask.wording import agree
 
 _NO_LICENSE = (
     "No licence was stated when this was exported (`attmask export --license ID` states one). "
@@ -110,7 +111,12 @@ class ModelCard:
         else:
             yield "No evaluation of these weights was recorded (`attmask evaluate` records them)."
         if self.other_cards:
-            yield f"{self.other_cards} results of other weights of the run are left out."
+            be = agree(
+                self.other_cards,
+                "result of other weights of the run is",
+                "results of other weights of the run are",
+            )
+            yield f"{self.other_cards} {be} left out."
         yield ""
 
     def _export(self) -> Iterator[str]:

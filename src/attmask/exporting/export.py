@@ -41,7 +41,7 @@ class Exported:
     """A finished export."""
 
     path: Path
-    format: FormatName
+    format: str
     checks: tuple[Check, ...]
     usage: str
     """A few lines of Python that load it."""
@@ -55,7 +55,7 @@ class Exported:
 def export_checkpoint(
     checkpoint: str | Path,
     out: Path,
-    format_name: FormatName,
+    format_name: str,
     *,
     image_size: int | None = None,
     dynamic_size: bool = False,
@@ -108,7 +108,7 @@ def _say_what_is_lost(subject: Subject) -> None:
 
 def _describe(
     subject: Subject,
-    name: FormatName,
+    name: str,
     form: Format,
     checks: list[Check],
     folder: Path,

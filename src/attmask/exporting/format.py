@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -12,6 +12,7 @@ Forward = Callable[[Tensor], dict[str, Tensor]]
 """Normalised images become some of the outputs, by name."""
 
 
+@runtime_checkable
 class Format(Protocol):
     """One format of exports; each is a folder."""
 

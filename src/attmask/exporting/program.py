@@ -1,7 +1,10 @@
 """What ONNX and torch.export trace: the network as one function, with its dynamic axes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import jaxtyping
 import torch
 from torch import Tensor
 
@@ -10,6 +13,17 @@ from attmask.exporting.subject import Outputs, Subject
 
 _LARGEST_GRID = 1024
 INPUT = "images"
+
+
+@contextmanager
+def without_shape_checks() -> Iterator[None]:
+    """Trace without jaxtyping's checks, which know no symbolic sizes where they are switched on."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", True)
+    try:
+        yield
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", before)
 
 
 def traced(subject: Subject) -> tuple[Outputs, Tensor]:

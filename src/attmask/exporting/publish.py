@@ -1,6 +1,7 @@
 """Push an export to the Hugging Face hub."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ def publish_export(folder: Path, repository: str, *, private: bool = False) -> P
         raise UserError(
             "attmask publish needs huggingface_hub; run: pip install 'attmask[publish]'"
         ) from fault
-    api = HfApi(library_name="attmask")
+    # The variable counts also where it was set after huggingface_hub was imported.
+    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="attmask")
     try:
         made = api.create_repo(repository, private=private, exist_ok=True, repo_type="model")
         card = _card_for(folder, made.repo_id)
@@ -45,6 +47,8 @@ def publish_export(folder: Path, repository: str, *, private: bool = False) -> P
             for file in files
         ]
         api.create_commit(made.repo_id, operations, commit_message="Upload with attmask")
+    except UserError:
+        raise
     except LocalTokenNotFoundError as fault:
         raise UserError(
             "there is no token of the Hugging Face hub on this machine; run `hf auth login`, or "
@@ -54,6 +58,9 @@ def publish_export(folder: Path, repository: str, *, private: bool = False) -> P
         raise UserError(
             f"{repository} is not the name of a repository; give OWNER/NAME, such as me/vit-pets"
         ) from fault
+    except ValueError as fault:  # the hub does not take the metadata of the card
+        why = " ".join(str(fault).split())
+        raise UserError(f"the hub refuses {folder}: {why}; correct it and publish again") from fault
     except HfHubHTTPError as fault:
         raise UserError(_refusal(repository, fault.response.status_code)) from fault
     except OSError as fault:  # also what the connection reports
