@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import timm
 import torch
 from safetensors.torch import save_file
 from timm.models.vision_transformer import VisionTransformer
@@ -76,3 +77,15 @@ def exported(
 def largest(checks: list[Check]) -> float:
     """The largest difference of all outputs and sizes."""
     return max(check.largest for check in checks)
+
+
+def by_timm(folder: Path) -> VisionTransformer:
+    """What timm makes of an export."""
+    vit = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
+    assert isinstance(vit, VisionTransformer)
+    return vit
+
+
+def label_names(vit: VisionTransformer) -> list[str]:
+    """The names of the classes that timm has read."""
+    return list(vars(vit)["pretrained_cfg"]["label_names"])

@@ -2,7 +2,6 @@ import json
 from pathlib import Path
 
 import pytest
-import timm
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -15,7 +14,7 @@ from attmask.exporting.as_timm import AsTimm
 from attmask.exporting.export import export_checkpoint
 from attmask.exporting.probes import probe_images, verify
 from attmask.exporting.subject import Subject
-from tests.exporting.networks import network, weights
+from tests.exporting.networks import by_timm, label_names, network, weights
 from tests.runs import SHORT
 
 
@@ -71,14 +70,14 @@ def test_teacher_and_student_are_different_exports(run: Path, tmp_path: Path) ->
 def test_a_fine_tuned_run_keeps_its_classifier(tuned: Path, tmp_path: Path) -> None:
     exported = attmask.export(tuned, format="timm", out=tmp_path / "out")
     assert exported.difference < 1e-5
-    vit = timm.create_model(f"local-dir:{exported.path}", pretrained=True)
+    vit = by_timm(exported.path)
     assert vit.num_classes == 10
-    assert "zigzag triangle" in vit.pretrained_cfg["label_names"]
+    assert "zigzag triangle" in label_names(vit)
 
 
 def test_the_classifier_is_left_out_if_asked(tuned: Path, tmp_path: Path) -> None:
     attmask.export(tuned, format="timm", out=tmp_path / "out", backbone_only=True)
-    assert timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).num_classes == 0
+    assert by_timm(tmp_path / "out").num_classes == 0
 
 
 def test_the_model_card_tells_data_recipe_scores_and_licence(
