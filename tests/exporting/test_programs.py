@@ -1,5 +1,6 @@
 """ONNX and torch.export, which trace the same function."""
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -47,10 +48,24 @@ def test_an_onnx_file_states_its_inputs_and_outputs(tmp_path: Path) -> None:
     assert largest(checks) < 1e-5
     assert {(check.height, check.width) for check in checks} == {(32, 32)}
     session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
-    assert [(put.name, put.shape[1:]) for put in session.get_inputs()] == [("images", [3, 32, 32])]
+    (images,) = session.get_inputs()
+    assert (images.name, images.shape) == ("images", ["batch", 3, 32, 32])
     assert [put.name for put in session.get_outputs()] == ["cls", "patches", "attention"]
     several = session.run(["cls"], {"images": np.zeros((5, 3, 32, 32), dtype="float32")})
     assert several[0].shape == (5, 48)
+
+
+@pytest.mark.parametrize("form", [AsOnnx(), AsTorch()], ids=["onnx", "torch"])
+def test_a_program_does_not_name_folders_of_this_machine(
+    form: AsOnnx | AsTorch, tmp_path: Path
+) -> None:
+    exported(form, network(tmp_path, depth=1), tmp_path / "out")
+    (file,) = (tmp_path / "out").iterdir()
+    contents = [file.read_bytes()]
+    if file.suffix == ".pt2":
+        with zipfile.ZipFile(file) as archive:
+            contents = [archive.read(name) for name in archive.namelist()]
+    assert not any(b"site-packages" in each or b"src/attmask" in each for each in contents)
 
 
 def test_a_batch_of_any_size_gives_the_same_rows(tmp_path: Path) -> None:

@@ -13,13 +13,7 @@ from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.exporting.format import Forward
-from attmask.exporting.program import (
-    INPUT,
-    dynamic_axes,
-    output_names,
-    traced,
-    without_shape_checks,
-)
+from attmask.exporting.program import INPUT, dynamic_axes, output_names, trace
 from attmask.exporting.subject import Subject
 
 _FILE = "model.onnx"
@@ -46,14 +40,13 @@ class AsOnnx:
             import onnxscript  # noqa: F401
         except ImportError as fault:
             raise UserError(_MISSING) from fault
-        network, images = traced(subject)
-        stored = sum(tensor.nbytes for tensor in network.state_dict().values())
-        with _quiet(), without_shape_checks():
+        traced = trace(subject, dynamic_size=self.dynamic_size)
+        stored = sum(tensor.nbytes for tensor in traced.state_dict.values())
+        with _quiet():
             program = torch.onnx.export(
-                network,
-                (images,),
+                traced,
                 dynamo=True,
-                dynamic_shapes=dynamic_axes(subject, dynamic_size=self.dynamic_size),
+                dynamic_shapes=dynamic_axes(subject, dynamic_size=self.dynamic_size),  # their names
                 input_names=[INPUT],
                 output_names=output_names(subject),
                 verbose=False,
@@ -84,13 +77,14 @@ class AsOnnx:
             lines.insert(0, "from huggingface_hub import hf_hub_download")
             file = f'hf_hub_download("{named.removeprefix("hf-hub:")}", "{_FILE}")'
         side, channels = subject.image_size, subject.backbone.channels
+        what = "logits" if subject.classes else "cls"
         shape = f"(1, {channels}, {side}, {side})"
         return "\n".join(
             [
                 *lines,
                 f"session = onnxruntime.InferenceSession({file})",
                 f'images = np.zeros({shape}, dtype="float32")  # normalised',
-                f'cls, patches = session.run(["cls", "patches"], {{"{INPUT}": images}})',
+                f'({what},) = session.run(["{what}"], {{"{INPUT}": images}})',
                 "",
             ]
         )

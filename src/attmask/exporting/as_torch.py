@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from attmask.exporting.format import Forward
-from attmask.exporting.program import dynamic_axes, traced, without_shape_checks
+from attmask.exporting.program import trace
 from attmask.exporting.subject import Subject
 
 _FILE = "model.pt2"
@@ -27,10 +27,7 @@ class AsTorch:
 
     def write(self, subject: Subject, folder: Path) -> None:
         """Trace the network and save the program."""
-        network, images = traced(subject)
-        axes = dynamic_axes(subject, dynamic_size=self.dynamic_size)
-        with without_shape_checks():
-            program = torch.export.export(network, (images,), dynamic_shapes=axes)
+        program = trace(subject, dynamic_size=self.dynamic_size)
         torch.export.save(program, folder / _FILE)
 
     def open(self, subject: Subject, folder: Path) -> Forward:
@@ -49,13 +46,14 @@ class AsTorch:
         if named.startswith("hf-hub:"):
             lines.insert(0, "from huggingface_hub import hf_hub_download")
             file = f'hf_hub_download("{named.removeprefix("hf-hub:")}", "{_FILE}")'
+        what = "logits" if subject.classes else "cls"
         side, channels = subject.image_size, subject.backbone.channels
         return "\n".join(
             [
                 *lines,
                 f"model = torch.export.load({file}).module()",
                 f"images = torch.zeros(1, {channels}, {side}, {side})  # normalised",
-                'cls = model(images)["cls"]',
+                f'{what} = model(images)["{what}"]',
                 "",
             ]
         )
