@@ -19,12 +19,14 @@ from attmask.commands import (
     demo,
     embed,
     evaluate,
+    export,
     finetune,
     inspect,
     plan,
     plot,
     predict,
     pretrain,
+    publish,
     recipes,
     report,
     resume,
@@ -38,7 +40,8 @@ from attmask.launch import launched_rank
 
 _COMMANDS = (
     *(demo, pretrain, resume, status, inspect, plan),
-    *(evaluate, embed, finetune, predict, visualize, plot, report, tasks, recipes, config),
+    *(evaluate, embed, finetune, predict, visualize, plot, report, export, publish),
+    *(tasks, recipes, config),
     completion,
 )
 _FLAGS = (
@@ -51,6 +54,9 @@ _FLAGS = (
     "--norm-gap",
     "--animate",
     "--foreground",
+    "--dynamic-size",
+    "--backbone-only",
+    "--private",
 )  # take no value
 
 

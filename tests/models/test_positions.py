@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from attmask.exporting.program import without_shape_checks
 from attmask.mask import Grid
 from attmask.models.positions import Resize, resize_positions
 
@@ -80,3 +81,22 @@ def test_the_number_format_is_kept(dtype: torch.dtype) -> None:
     assert resized.dtype == dtype
     exact = resize_positions(positions, (4, 4), (6, 3), "size")
     torch.testing.assert_close(resized.float(), exact, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("how", BOTH)
+def test_a_grid_that_is_known_when_an_export_runs_is_resized_as_one_that_is_known_before(
+    how: Resize,
+) -> None:
+    positions = table((5, 7))
+
+    class Resized(torch.nn.Module):
+        def forward(self, cells: Tensor) -> Tensor:
+            return resize_positions(positions, (5, 7), (cells.shape[0], cells.shape[1]), how)
+
+    sides = {0: torch.export.Dim("rows", min=1, max=99), 1: torch.export.Dim("columns", max=99)}
+    with without_shape_checks():
+        cells = torch.zeros(4, 6)
+        program = torch.export.export(Resized(), (cells,), dynamic_shapes=(sides,)).module()
+    for grid in ((5, 7), (7, 5), (1, 1), (2, 3), (5, 8), (14, 30)):
+        wanted = resize_positions(positions, (5, 7), grid, how)
+        torch.testing.assert_close(program(torch.zeros(grid)), wanted, atol=1e-5, rtol=0)

@@ -1,6 +1,7 @@
 """The commands of the command line as functions."""
 
 from attmask.api.evaluating import embed, evaluate, load_backbone, transform, write_embeddings
+from attmask.api.exporting import export, publish
 from attmask.api.predicting import detect, predict, segment
 from attmask.api.showing import plot, report, visualize
 from attmask.api.training import (
@@ -24,6 +25,7 @@ __all__ = [
     "detect",
     "embed",
     "evaluate",
+    "export",
     "finetune",
     "inspect",
     "load_backbone",
@@ -31,6 +33,7 @@ __all__ = [
     "plot",
     "predict",
     "pretrain",
+    "publish",
     "report",
     "resume",
     "segment",

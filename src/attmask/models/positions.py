@@ -21,6 +21,8 @@ def resize_positions(
     samples slightly shifted positions; networks trained that way expect it. timm antialiases;
     most networks of transformers do not.
     """
+    if any(isinstance(side, torch.SymInt) for side in new):
+        return _resized_when_run(positions, old, new, how)
     if old == new:
         return positions
     width = positions.shape[-1]
@@ -32,3 +34,54 @@ def resize_positions(
         scale = [(n + 0.1) / o for n, o in zip(new, old, strict=True)]
         image = F.interpolate(image, scale_factor=scale, mode="bicubic")
     return image.permute(0, 2, 3, 1).reshape(1, -1, width).to(positions.dtype)
+
+
+def _resized_when_run(
+    positions: Float[Tensor, "1 N_old D"], old: Grid, new: Grid, how: Resize
+) -> Float[Tensor, "1 N_new D"]:
+    """The same as products with two matrices, for an exported program whose grid is not known yet.
+
+    A row of a matrix has the weights of the old rows (columns) in a new one. Exporters translate
+    matrices faithfully, while bicubic resizing differs between runtimes.
+    """
+    rows, columns = (torch.full((), side, device=positions.device) for side in new)
+    is_same = (rows == old[0]) & (columns == old[1])
+    weights = _antialiased if how == "size" else _by_reference
+    down, across = (weights(o, n, is_same, positions) for o, n in zip(old, new, strict=True))
+    image = positions.reshape(*old, -1).to(down.dtype)
+    resized = torch.einsum("no,mp,opd->nmd", down, across, image)
+    return resized.flatten(0, 1)[None].to(positions.dtype)
+
+
+def _antialiased(old: int, new: int, is_same: Tensor, like: Tensor) -> Float[Tensor, "new old"]:
+    """Weights of `interpolate(size=new, mode="bicubic", antialias=True)` along one side."""
+    numbers = torch.arange(new, device=like.device, dtype=torch.float32)
+    scale = old / torch.full((), new, device=like.device, dtype=torch.float32)
+    centre = scale * (numbers + 0.5)
+    places = torch.arange(old, device=like.device, dtype=torch.float32) + 0.5
+    distance = (places[None, :] - centre[:, None]) / scale.clamp(min=1)
+    weights = _cubic(distance.abs(), -0.5)
+    return weights / weights.sum(dim=1, keepdim=True)
+
+
+def _by_reference(old: int, new: int, is_same: Tensor, like: Tensor) -> Float[Tensor, "new old"]:
+    """Weights of `interpolate(scale_factor=(new + 0.1) / old, mode="bicubic")` along one side."""
+    numbers = torch.arange(new, device=like.device, dtype=torch.float32)
+    side = torch.full((), new, device=like.device, dtype=torch.float32)
+    scale = torch.where(is_same, 1.0, old / (side + 0.1))
+    place = scale * (numbers + 0.5) - 0.5
+    first = place.floor()
+    olds = torch.arange(old, device=like.device, dtype=torch.float32)
+    weights = torch.zeros_like(place)[:, None] * olds
+    for tap in (-1, 0, 1, 2):  # beyond the edge, the outermost row counts again
+        index = (first + tap).clamp(0, old - 1)
+        weight = _cubic((first + tap - place).abs(), -0.75)
+        weights = weights + weight[:, None] * (index[:, None] == olds[None, :])
+    return weights
+
+
+def _cubic(distance: Tensor, a: float) -> Tensor:
+    """The cubic convolution kernel of Keys, for distances that are not negative."""
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = a * (((distance - 5) * distance + 8) * distance - 4)
+    return torch.where(distance < 1, near, torch.where(distance < 2, far, 0.0))

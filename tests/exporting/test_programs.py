@@ -1,0 +1,94 @@
+"""ONNX and torch.export, which trace the same function."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from attmask.evaluation.features.transform import Transform
+from attmask.exporting.as_onnx import AsOnnx
+from attmask.exporting.as_torch import AsTorch
+from tests.exporting.networks import classified, exported, largest, network
+from tests.real_data import FOLDER, needs
+
+POSITIONS = pytest.mark.parametrize("positions", ["size", "reference"])
+
+
+@POSITIONS
+def test_onnxruntime_computes_the_same_at_any_size(positions: str, tmp_path: Path) -> None:
+    model = network(tmp_path, positions, reg_tokens=2, init_values=0.1)
+    checks = exported(AsOnnx(dynamic_size=True), model, tmp_path / "out")
+    assert largest(checks) < 1e-5
+    assert set(checks[0].differences) == {"cls", "patches", "attention"}
+    assert len({(check.height, check.width) for check in checks}) == 3
+
+
+@POSITIONS
+def test_torch_export_computes_the_same_at_any_size(positions: str, tmp_path: Path) -> None:
+    model = network(tmp_path, positions, reg_tokens=2, init_values=0.1)
+    checks = exported(AsTorch(dynamic_size=True), model, tmp_path / "out")
+    assert largest(checks) < 1e-5
+    assert len({(check.height, check.width) for check in checks}) == 3
+
+
+@pytest.mark.parametrize("form", [AsOnnx(), AsTorch()], ids=["onnx", "torch"])
+def test_classifiers_have_logits(form: AsOnnx | AsTorch, tmp_path: Path) -> None:
+    model = classified(network(tmp_path), "cls+gap")
+    checks = exported(form, model, tmp_path / "out")
+    assert largest(checks) < 1e-5
+    assert "logits" in checks[0].differences
+
+
+def test_an_onnx_file_states_its_inputs_and_outputs(tmp_path: Path) -> None:
+    import onnxruntime
+
+    checks = exported(AsOnnx(), network(tmp_path), tmp_path / "out")
+    assert largest(checks) < 1e-5
+    assert {(check.height, check.width) for check in checks} == {(32, 32)}
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+    (images,) = session.get_inputs()
+    assert (images.name, images.shape) == ("images", ["batch", 3, 32, 32])
+    assert [put.name for put in session.get_outputs()] == ["cls", "patches", "attention"]
+    several = session.run(["cls"], {"images": np.zeros((5, 3, 32, 32), dtype="float32")})
+    assert several[0].shape == (5, 48)
+
+
+@pytest.mark.parametrize("form", [AsOnnx(), AsTorch()], ids=["onnx", "torch"])
+def test_a_program_does_not_name_folders_of_this_machine(
+    form: AsOnnx | AsTorch, tmp_path: Path
+) -> None:
+    exported(form, network(tmp_path, depth=1), tmp_path / "out")
+    (file,) = (tmp_path / "out").iterdir()
+    contents = [file.read_bytes()]
+    if file.suffix == ".pt2":
+        with zipfile.ZipFile(file) as archive:
+            contents = [archive.read(name) for name in archive.namelist()]
+    assert not any(b"site-packages" in each or b"src/attmask" in each for each in contents)
+
+
+def test_a_batch_of_any_size_gives_the_same_rows(tmp_path: Path) -> None:
+    exported(AsTorch(), network(tmp_path), tmp_path / "out")
+    program = torch.export.load(tmp_path / "out" / "model.pt2").module()
+    images = torch.randn(5, 3, 32, 32)
+    together, alone = program(images)["cls"], program(images[:1])["cls"]
+    torch.testing.assert_close(together[:1], alone, atol=1e-5, rtol=0)
+
+
+@needs("photos")
+def test_photographs_have_the_same_features_in_onnxruntime(tmp_path: Path) -> None:
+    import onnxruntime
+
+    model = network(tmp_path, img_size=64)
+    exported(AsOnnx(dynamic_size=True), model, tmp_path / "out")
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+    files = sorted((FOLDER / "photos").glob("*.JPEG"))[:4]
+    for size in (64, 96):
+        images = torch.stack([Transform(size, model.data)(file) for file in files])
+        with torch.inference_mode():
+            wanted = model.backbone(images)
+        names = ["cls", "patches", "attention"]
+        for name, found in zip(names, session.run(names, {"images": images.numpy()}), strict=True):
+            own = getattr(wanted, name)
+            torch.testing.assert_close(torch.from_numpy(found), own, atol=1e-5, rtol=0)
