@@ -21,6 +21,7 @@ from attmask.exporting.format import Forward
 from attmask.exporting.huggingface_names import block_tensors, embeddings
 from attmask.exporting.subject import Subject
 from attmask.mask import Grid
+from attmask.models.blocks import Block
 
 Kind = Literal["vit", "dinov2", "dinov2_with_registers"]
 _CLASSES = {
@@ -123,6 +124,7 @@ def _tensors(subject: Subject, grid: Grid) -> Iterator[tuple[str, Tensor]]:
     if as_dinov2:
         yield f"{below}embeddings.mask_token", subject.backbone.mask_token
     for number, block in enumerate(subject.backbone.blocks):
+        assert isinstance(block, Block)
         for name, tensor in block_tensors(block, as_dinov2=as_dinov2):
             yield f"{below}encoder.layer.{number}.{name}", tensor
     for name in ("weight", "bias"):

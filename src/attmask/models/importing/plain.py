@@ -8,8 +8,8 @@ from torch import Tensor
 
 from attmask.errors import UserError
 from attmask.models.dinov3_names import dinov3_in_timms_names, is_dinov3
-from attmask.models.importing.weights import EPS, ROTARY_EPS, Weights
-from attmask.models.rotary_weights import has_rotary_positions
+from attmask.models.importing.weights import EPS, Weights
+from attmask.models.rotary_weights import ROTARY_EPS, has_rotary_positions
 from attmask.models.weights_file import StoredWeights, name_of
 
 _WRAPPER = re.compile(r"^(module\.|_orig_mod\.)+")

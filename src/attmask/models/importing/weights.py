@@ -11,8 +11,6 @@ from attmask.models.weights_file import listed
 
 EPS = 1e-6
 """Of the layer norms of timm's ViTs, DINO and its descendants."""
-ROTARY_EPS = 1e-5
-"""Of those of DINOv3."""
 
 
 @dataclass(frozen=True)
