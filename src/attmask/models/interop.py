@@ -218,7 +218,8 @@ def _from_weights(
     if size % backbone.patch_size:
         size = own.image_size
     pixels = InputFormat(size, weights.mean, weights.std)
-    return Imported(backbone.eval(), pixels, detection, weights.eps)
+    eps = getattr(backbone.vit.norm, "eps", EPS)
+    return Imported(backbone.eval(), pixels, detection, eps)
 
 
 def _network(
@@ -230,7 +231,7 @@ def _network(
             f"{named} is a network with rotary positions (DINOv3, EVA), which cannot be imported "
             "from its weights yet; use a ViT with position embeddings"
         )
-    return filled_network(named, tensors, heads, eps=weights.eps, partial=partial)
+    return filled_network(named, tensors, heads, eps=weights.eps or EPS, partial=partial)
 
 
 def has_rotary_positions(tensors: Mapping[str, Tensor]) -> bool:
