@@ -11,7 +11,7 @@ from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
 from attmask.models.importing.architecture import network_for
 from attmask.models.importing.weights import EPS
 from attmask.models.positions import Resize
-from attmask.models.rotary_weights import eva_network_for, has_rotary_positions
+from attmask.models.rotary_weights import ROTARY_EPS, eva_network_for, has_rotary_positions
 from attmask.settings import Config, setting
 
 
@@ -21,7 +21,9 @@ class Blueprint(Config):
     config: BackboneConfig | None = setting(None, "settings, if a run of attmask made it")
     name: str | None = setting(None, "timm's name, if it came from there")
     heads: int | None = setting(None, "attention heads, if it came from a file")
-    eps: float = setting(EPS, "epsilon of the layer norms, if it came from a file", gt=0, lt=1)
+    eps: float | None = setting(
+        None, "epsilon of the layer norms, if it came from a file (null: the usual one)", gt=0, lt=1
+    )
     positions: Resize = setting("size", "how position embeddings are resized")
     image_size: int = setting(224, "side of the images that it expects", ge=1)
     channels: int = setting(3, "channels of these images", ge=1)
@@ -45,7 +47,7 @@ class Blueprint(Config):
         else:
             own = {k.removeprefix("vit."): t for k, t in tensors.items() if k.startswith("vit.")}
             if has_rotary_positions(own):
-                vit = eva_network_for(where, own, self.heads, eps=self.eps)
+                vit = eva_network_for(where, own, self.heads, eps=self.eps or ROTARY_EPS)
             else:
-                vit = network_for(where, own, self.heads, eps=self.eps)
+                vit = network_for(where, own, self.heads, eps=self.eps or EPS)
         return Backbone(vit, layer=self.layer, positions=self.positions)

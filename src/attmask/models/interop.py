@@ -28,7 +28,12 @@ from attmask.models.importing.timm_folder import timm_folder_weights
 from attmask.models.importing.weights import EPS, Detection, Weights
 from attmask.models.positions import Resize
 from attmask.models.pretrained import create_pretrained
-from attmask.models.rotary_weights import TEMPERATURE, eva_network_for, has_rotary_positions
+from attmask.models.rotary_weights import (
+    ROTARY_EPS,
+    TEMPERATURE,
+    eva_network_for,
+    has_rotary_positions,
+)
 from attmask.models.weights_file import (
     ENDINGS,
     read_weights,
@@ -212,7 +217,8 @@ def _from_weights(
     if size % backbone.patch_size:
         size = own.image_size
     pixels = InputFormat(size, weights.mean, weights.std)
-    return Imported(backbone.eval(), pixels, detection, weights.eps)
+    eps = getattr(backbone.vit.norm, "eps", EPS)
+    return Imported(backbone.eval(), pixels, detection, eps)
 
 
 def _network(
@@ -220,14 +226,14 @@ def _network(
 ) -> Filled:
     """The network of the tensors: a plain ViT, or one with rotary positions."""
     if not has_rotary_positions(tensors):
-        return filled_network(named, tensors, heads, eps=weights.eps, partial=partial)
+        return filled_network(named, tensors, heads, eps=weights.eps or EPS, partial=partial)
     temperature = weights.rotary.get("rope_theta", TEMPERATURE)
     if temperature != TEMPERATURE:
         raise UserError(
             f"{named} has rotary positions of rope_theta={temperature}; wanted {TEMPERATURE:g}, as "
             "every DINOv3 has"
         )
-    return Filled(eva_network_for(named, tensors, heads, eps=weights.eps))
+    return Filled(eva_network_for(named, tensors, heads, eps=weights.eps or ROTARY_EPS))
 
 
 def usual_resize(vit: AnyVit) -> Resize:

@@ -27,7 +27,7 @@ class Weights:
     """Entries of the file that are no part of this network: an optimizer, a student."""
     heads: int | None = None
     positions: Resize | None = None
-    eps: float = EPS
+    eps: float | None = None
     image_size: int | None = None
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
