@@ -26,9 +26,19 @@ PLAIN = [
     Case("last-layer-not-frozen", ("schedule.freeze_last_layer_epochs=0",)),
     Case("single", dtype="float32"),
     Case("single-sinkhorn", ("loss.centring=sinkhorn",), dtype="float32"),
+    Case("rotary", ("backbone.name=vit_small_patch16_dinov3_qkvb", "backbone.layer_scale=0.5")),
 ]
 SHARDED = [replace(case, name=f"{case.name}-fsdp", sharding="fsdp") for case in PLAIN]
-FIRST = ("ibot", "dino", "few-keep-a-branch", "micro-batches", "sinkhorn", "clipped", "single")
+FIRST = (
+    "ibot",
+    "dino",
+    "few-keep-a-branch",
+    "micro-batches",
+    "sinkhorn",
+    "clipped",
+    "single",
+    "rotary",
+)
 COMPILED = [
     replace(case, name=f"{case.name}-compiled", compiled=True)
     for case in (PLAIN[0], PLAIN[9], SHARDED[0], SHARDED[9])

@@ -17,7 +17,7 @@ from attmask.recipe import Recipe, read_recipe, recipe_among, recipe_for, recipe
 from attmask.run_config import differences, from_yaml, override, to_yaml
 from attmask.settings import Config
 
-SMALL = ["cpu", "demo", "small", "tiny"]
+SMALL = ["adapt", "cpu", "demo", "small", "tiny"]
 
 
 class Row(NamedTuple):
@@ -81,6 +81,13 @@ ALIKE = {
     "data.order": "shuffled",
     "data.percent": "null",
     "views.colours_on": "workers",
+    "init": "null",
+    "adapt.backbone_lr": "1.0",
+    "adapt.blocks": "null",
+    "adapt.layer_decay": "1.0",
+    "adapt.lora_alpha": "16.0",
+    "adapt.lora_mlp": "false",
+    "adapt.lora_rank": "null",
     "backbone.name": "vit_small_patch16_224",
     "backbone.patch_size": "16",
     "backbone.width": "null",
@@ -109,6 +116,8 @@ ALIKE = {
     "optim.clip": "3.0",
     "schedule.cls_temperature": "[0.04, 0.07]",
     "schedule.cls_temperature_warmup_epochs": "30",
+    "schedule.backbone_warmup_epochs": "0.0",
+    "schedule.freeze_backbone_epochs": "0",
     "schedule.freeze_last_layer_epochs": "1",
     "schedule.lr": "0.0005",
     "schedule.lr_final": "1e-06",
@@ -158,7 +167,7 @@ def published(request: pytest.FixtureRequest) -> Recipe[PretrainConfig]:
     return read_recipe(request.param)
 
 
-def test_there_is_a_recipe_for_every_row_and_four_small_ones() -> None:
+def test_there_is_a_recipe_for_every_row_and_five_of_our_own() -> None:
     assert recipes() == sorted([*PAPER, *SMALL])
 
 
@@ -221,7 +230,7 @@ def test_the_base_of_the_papers_recipes_leaves_nothing_to_a_default() -> None:
     groups = yaml.safe_load(text)
     del groups["about"]
     written = {f"{group}.{name}" for group, settings in groups.items() for name in settings}
-    assert written == set(result_settings()) - {"seed", "train.precision"}
+    assert written == set(result_settings()) - {"seed", "init", "train.precision"}
 
 
 def test_the_papers_time_factors_are_3_10_and_3_84(published: Recipe[PretrainConfig]) -> None:

@@ -13,18 +13,16 @@ from attmask.config import PretrainConfig
 from attmask.data.views import Views
 from attmask.distill import Distiller, Losses
 from attmask.hardware import Precision
-from attmask.losses import LossConfig
 from attmask.mask import Grid, Mask
-from attmask.masking import Draws, High, Masker
-from attmask.models.backbone import build_backbone
-from attmask.models.network import Student
+from attmask.masking import Draws, High
 from attmask.networks import build_distiller
 from attmask.optim import OptimConfig, build_optimizer, optimizer_tensors
 from attmask.recipe import load_recipe
 from attmask.run_config import override
-from attmask.schedules import ScheduleConfig, Schedules, StepSchedule
+from attmask.schedules import Schedules, StepSchedule
 from attmask.step import compute_gradients, train_step, update_
-from tests.reference import BACKBONE, HEAD, IMAGE_SIZE, arrays, our_name, tensors, weights
+from tests.golden_steps import SCHEDULES, golden_distiller, golden_step
+from tests.reference import arrays, our_name, tensors, weights
 from tests.runs import SHORT
 
 CPU = torch.device("cpu")
@@ -66,29 +64,13 @@ def trajectory() -> Trajectory:
 
 def run_trajectory(precision: Precision, backend: str | None = None) -> Trajectory:
     """The reference's six steps in any number format, compiled if a backend is given."""
-    golden = tensors("trajectory")
-    network = Student(build_backbone(BACKBONE, image_size=IMAGE_SIZE, channels=3), HEAD)
-    network.load_state_dict(weights("trajectory"))
-    ratio = float(golden["ratio"])
     noted = HighNoted()
-    masker = Masker(noted, (ratio, ratio), probability=1.0)
-    distiller = Distiller(network, masker, LossConfig(), drop_path=0.0, seed=0)
+    distiller = golden_distiller(noted)
+    network = distiller.student
     if backend is not None:
         distiller.student.backbone.compile_blocks(backend)
         distiller.teacher.backbone.compile_blocks(backend)
     optimizer = build_optimizer(network, OptimConfig())
-    schedules = Schedules(
-        ScheduleConfig(
-            epochs=3,
-            lr=1e-3,
-            lr_warmup_epochs=1,
-            momentum=0.9,
-            cls_temperature_warmup_epochs=2,
-            patch_temperature_warmup_epochs=2,
-        ),
-        steps_per_epoch=2,
-        batch_size=256,
-    )
     norms: list[dict[str, float]] = []
     for name, parameter in network.named_parameters():
         parameter.register_post_accumulate_grad_hook(note_norm(name, norms))
@@ -97,11 +79,8 @@ def run_trajectory(precision: Precision, backend: str | None = None) -> Trajecto
     for step in range(6):
         norms.append({})
         noted.masks.clear()
-        rates.append(schedules.at(step))
-        views = Views(golden[f"global_{step}"], golden[f"local_{step}"])
-        clip = float(golden["clip"])
-        report = train_step(distiller, optimizer, views, rates[-1], precision, clip=clip)
-        losses += report.losses
+        rates.append(SCHEDULES.at(step))
+        losses += golden_step(distiller, optimizer, step, precision)
         masks.append(torch.cat(noted.masks))
     return Trajectory(distiller, losses, rates, masks, norms)
 

@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 WEIGHTS = "weights"
 OPTIMIZER = "optimizer"
+BEST = "best"
+"""The folder of the best network of a run, beside that of its checkpoints."""
 
 
 class CheckpointConfig(Config):

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import model_validator
 
+from attmask.adaptation.config import AdaptConfig, GuardConfig
 from attmask.checkpoint import CheckpointConfig
 from attmask.data.config import DataConfig
 from attmask.data.views import ViewsConfig
@@ -25,8 +26,16 @@ class PretrainConfig(RunConfig):
     KIND: ClassVar[str] = "pretrain"
     COMMAND: ClassVar[str] = "pretrain"
     ABOUT: ClassVar[str] = "without labels"
+    ADDED_LATER: ClassVar[frozenset[str]] = frozenset({"init", "adapt", "guard"})
 
     seed: int = setting(0, "random seed of weights, views, masks and drop path", ge=0, lt=2**63)
+    init: str | None = setting(
+        None,
+        "weights that the backbone starts from: a run, a weights file or timm:NAME (null: drawn by "
+        "the seed); backbone, channels, mean and std follow them",
+        min_length=1,
+        max_length=4096,
+    )
     data: DataConfig = setting(DataConfig(), "the images")
     views: ViewsConfig = setting(ViewsConfig(), "the crops of an image and their augmentation")
     backbone: BackboneConfig = setting(BackboneConfig(), "the vision transformer")
@@ -37,6 +46,12 @@ class PretrainConfig(RunConfig):
         ScheduleConfig(), "schedules of learning rate, weight decay, momentum and temperatures"
     )
     optim: OptimConfig = setting(OptimConfig(), "the optimiser")
+    adapt: AdaptConfig = setting(
+        AdaptConfig(), "what of the weights that training starts from is trained, and how fast"
+    )
+    guard: GuardConfig = setting(
+        GuardConfig(), "when training ends because features are worse than at the start"
+    )
     train: TrainConfig = setting(TrainConfig(), "how the steps are computed")
     checkpoint: CheckpointConfig = setting(
         CheckpointConfig(), "how often to save, and how many checkpoints to keep"
@@ -47,8 +62,10 @@ class PretrainConfig(RunConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> "PretrainConfig":
+        # What depends on the backbone is checked when it is known.
+        of_backbone = () if self.init is not None else backbone_problems(self)
         problems = [
-            *_size_problems(self),
+            *of_backbone,
             *warmup_problems(self, ("lr", "cls_temperature", "patch_temperature")),
             *batch_problems(self),
             *_other_problems(self),
@@ -58,7 +75,8 @@ class PretrainConfig(RunConfig):
         return self
 
 
-def _size_problems(config: PretrainConfig) -> Iterator[str]:
+def backbone_problems(config: PretrainConfig) -> Iterator[str]:
+    """What does not fit the backbone."""
     patch = config.backbone.patch
     named = "backbone.name" if config.backbone.patch_size is None else "backbone.patch_size"
     sizes = {"views.global_size": config.views.global_size}
@@ -72,6 +90,9 @@ def _size_problems(config: PretrainConfig) -> Iterator[str]:
                 f"{key}: image size {size} is not a multiple of patch size {patch}; use {choice}, "
                 f"or another {named}"
             )
+    layer, depth = config.masking.layer, config.backbone.depth
+    if layer is not None and depth is not None and layer > depth:
+        yield f"masking.layer={layer} is beyond the backbone's {depth} blocks; use 1 to {depth}"
 
 
 def _other_problems(config: PretrainConfig) -> Iterator[str]:
@@ -80,9 +101,13 @@ def _other_problems(config: PretrainConfig) -> Iterator[str]:
             "loss.centring=sinkhorn balances over the full batch, which cannot be split; "
             "use train.accumulate=1 or loss.centring=mean"
         )
-    layer, depth = config.masking.layer, config.backbone.depth
-    if layer is not None and depth is not None and layer > depth:
-        yield f"masking.layer={layer} is beyond the backbone's {depth} blocks; use 1 to {depth}"
+    if config.guard.patience is not None and config.monitor.knn_every_epochs == 0:
+        yield (
+            "guard.patience needs evaluations, but monitor.knn_every_epochs=0 has none; use 1, or "
+            "guard.patience=null"
+        )
+    if config.adapt.lora_rank is not None and config.train.sharding == "fsdp":
+        yield "adapt.lora_rank cannot be combined with train.sharding=fsdp; use train.sharding=none"
     if config.masking.strategy == "none" and config.loss.patch_weight > 0:
         # Probability 0 has no patch loss either, but it is a row of the paper (Table 9b).
         yield (

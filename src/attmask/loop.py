@@ -70,6 +70,8 @@ class Outcome:
     """The number of the signal that asked for a stop, if one did."""
     ended_early: bool = False
     """Whether nothing was left to gain before the last step."""
+    said: str = field(default="", compare=False)
+    """What else there is to say of the end, in one line."""
 
     @property
     def finished(self) -> bool:
@@ -212,6 +214,10 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
     def _see_evaluation(self, metrics: tuple[Metric, ...], monitor: Monitor) -> None:
         """What follows from an evaluation, before it is logged."""
 
+    def _closing_line(self) -> str:
+        """What there is to say of a training that is over, in one line."""
+        return ""
+
     @property
     @abstractmethod
     def _backbone(self) -> nn.Module:
@@ -352,12 +358,15 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
             first,
             self._stop,
             self.ended_early,
+            self._closing_line() if self.finished else "",
         )
         self.heartbeat.update(state="finished" if outcome.finished else "stopped", step=self.step)
         if not outcome.was_finished:
             said = "finished" if outcome.finished else "stopped and saved"
             kind = "finish" if outcome.finished else "stop"
-            self.heartbeat.tell(kind, step=self.step, text=f"{said} at step {self.step} of {total}")
+            text = f"{said} at step {self.step} of {total}"
+            text += f": {outcome.said}" if outcome.said else ""
+            self.heartbeat.tell(kind, step=self.step, text=text)
         return outcome
 
     def _tell_start(self) -> None:

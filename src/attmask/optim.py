@@ -54,10 +54,16 @@ def build_optimizer(module: nn.Module, config: OptimConfig) -> AdamW:
     return AdamW(groups, lr=0.0, weight_decay=0.0, betas=config.betas, fused=True)
 
 
-def set_rates(optimizer: Optimizer, *, lr: float, weight_decay: float) -> None:
-    """Set this step's learning rate and weight decay; a group may have its own `lr_scale`."""
+def set_rates(
+    optimizer: Optimizer, *, lr: float, weight_decay: float, backbone_rate: float = 1.0
+) -> None:
+    """Set this step's learning rate and weight decay.
+
+    A group may have its own `lr_scale`, and those of a `backbone` learn at a share of the rate.
+    """
     for group in optimizer.param_groups:
-        group["lr"] = lr * group.get("lr_scale", 1.0)
+        share = backbone_rate if group.get("backbone") else 1.0
+        group["lr"] = lr * group.get("lr_scale", 1.0) * share
         group["weight_decay"] = weight_decay if group["decayed"] else 0.0
 
 

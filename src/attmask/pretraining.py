@@ -4,6 +4,8 @@ import logging
 from pathlib import Path
 
 from attmask import distributed
+from attmask.adaptation.complete import load_start
+from attmask.adaptation.start import keep_start
 from attmask.agreement import together
 from attmask.config import PretrainConfig
 from attmask.data.images import Images
@@ -13,6 +15,7 @@ from attmask.evaluation.online import OnlineEvaluation
 from attmask.heartbeat import Heartbeat
 from attmask.html_report.on_the_way import ReportsOnTheWay
 from attmask.loop import Outcome
+from attmask.reference_resume import start_from_reference
 from attmask.run_baselines import keep_baselines
 from attmask.train import Trainer
 
@@ -27,19 +30,33 @@ def pretrain_together(
     heartbeat: Heartbeat,
     *,
     extend: bool,
+    resume_from: Path | None = None,
 ) -> Outcome:
-    """Train to the end; a training that is no longer finite goes back to its last checkpoint."""
+    """Train to the end; a training that is no longer finite goes back to its last checkpoint.
+
+    `resume_from` is a checkpoint of the authors' code, which becomes the first one of the run.
+    """
     images = open_together(data, index=out, channels=config.data.channels)
     log.info("%s, images of %s, run in %s", named, data, out)
     for line in images.left_out():
         log.info("%s", line)
+    if resume_from is not None:
+        with together():
+            if distributed.is_main():
+                start_from_reference(resume_from, config, images.train, out)
+    with together():
+        start = load_start(config, out)
     evaluate: OnlineEvaluation | None = None
     reports = ReportsOnTheWay(out, config)
     while True:
-        trainer = Trainer(config, images.train, out, heartbeat=heartbeat, extend=extend)
+        trainer = Trainer(
+            config, images.train, out, heartbeat=heartbeat, extend=extend, start=start
+        )
         with together():
             trainer.folder.keep_origin(data)
             if distributed.is_main():
+                if start is not None and trainer.step == 0:
+                    keep_start(out, start)
                 images.keep_index(out)
         if evaluate is None and (evaluate := _evaluation(trainer, images)) is not None:
             keep_baselines(out, evaluate.baselines)

@@ -111,6 +111,8 @@ class RunConfig(Config):
     """The command that trains it."""
     ABOUT: ClassVar[str]
     """What it learns, in a few words."""
+    ADDED_LATER: ClassVar[frozenset[str]] = frozenset()
+    """Settings that runs of earlier versions lack: the defaults are what these runs did."""
 
     if TYPE_CHECKING:
         seed: int
@@ -154,7 +156,7 @@ def any_config(
             f"{where} has the settings of a run of kind {name[:20]}, not {wanted}; choose another "
             "folder"
         )
-    lacking = [name for name in kind.model_fields if name not in stated]
+    lacking = [name for name in kind.model_fields if name not in {*stated, *kind.ADDED_LATER}]
     if whole and isinstance(values, dict | None) and lacking:
         # A default in its place may be another value.
         raise UserError(f"{where} is incomplete: it has no {lacking[0]}; restore the file")

@@ -46,6 +46,12 @@ class ScheduleConfig(LengthConfig):
     freeze_last_layer_epochs: int = setting(
         1, "epochs for which the head's last layer is frozen", paper="1", ge=0
     )
+    freeze_backbone_epochs: int = setting(
+        0, "epochs for which the backbone is frozen and only the heads learn", paper="0", ge=0
+    )
+    backbone_warmup_epochs: float = setting(
+        0, "epochs in which the backbone's learning rate then rises from zero", paper="0", ge=0
+    )
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,8 @@ class StepSchedule(Now):
     cls_temperature: float
     patch_temperature: float
     last_layer_frozen: bool
+    backbone_rate: float = 1.0
+    """The share of the learning rate that the backbone has; at 0 it is frozen."""
 
     def metrics(self) -> tuple[Metric, ...]:
         """What the log holds of them."""
@@ -157,6 +165,8 @@ class Schedules:
         patch_epochs = config.patch_temperature_warmup_epochs
         self._patch_temperature = Ramp(*config.patch_temperature, patch_epochs)
         self._frozen_epochs = config.freeze_last_layer_epochs
+        self._backbone_frozen_steps = config.freeze_backbone_epochs * steps_per_epoch
+        self._backbone_warmup_steps = int(config.backbone_warmup_epochs * steps_per_epoch)
 
     def at(self, step: int) -> StepSchedule:
         """The values at a step, counted from 0."""
@@ -170,7 +180,15 @@ class Schedules:
             cls_temperature=self._cls_temperature(epoch),
             patch_temperature=self._patch_temperature(epoch),
             last_layer_frozen=epoch < self._frozen_epochs,
+            backbone_rate=self._backbone_rate(step),
         )
+
+    def _backbone_rate(self, step: int) -> float:
+        """None while the backbone is frozen, then rising to the whole."""
+        thawed = step - self._backbone_frozen_steps
+        if thawed < 0:
+            return 0.0
+        return min(1.0, (thawed + 1) / (self._backbone_warmup_steps + 1))
 
 
 def changes_at(step: int, before: Timetable[Now], after: Timetable[Now]) -> str:

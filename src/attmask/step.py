@@ -133,9 +133,12 @@ def update_(
     Where the loss or a gradient is not finite, student and centres stay as they are. The teacher's
     average goes on towards the unchanged student.
     """
-    set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay)
+    set_rates(optimizer, lr=now.lr, weight_decay=now.weight_decay, backbone_rate=now.backbone_rate)
     if now.last_layer_frozen:
         for parameter in distiller.student.last_layers():
+            parameter.grad = None
+    if now.backbone_rate == 0:
+        for parameter in distiller.student.of_backbone():
             parameter.grad = None
     student = list(distiller.student.parameters())
     update = apply_gradients_(optimizer, student, report.mean_loss, precision, clip=clip)

@@ -37,6 +37,8 @@ class StepLog:
         self._heartbeat = heartbeat
         self._total_steps = total_steps
         self._pace = Pace()
+        self.standing: tuple[str, ...] = ()
+        """What evaluations have found and still holds, a line each."""
 
     def restart(self, done: int) -> None:
         """Begin to measure the speed after so many steps."""
@@ -68,8 +70,21 @@ class StepLog:
             seconds_left=(self._total_steps - done) / max(speed, 1e-9),
             skipped_steps=skipped,
             loss=total if math.isfinite(total) else None,
-            findings=[finding.text for finding in self.watch.findings],
+            findings=self.findings,
         )
+
+    @property
+    def findings(self) -> list[str]:
+        """What is wrong with the training now, a line each."""
+        return [*self.standing, *(finding.text for finding in self.watch.findings)]
+
+    def find(self, text: str | None, step: int) -> None:
+        """Take what an evaluation has found, or None if nothing is wrong, and tell it."""
+        self.standing = () if text is None else (text,)
+        if text is not None and distributed.is_main():
+            log.warning("step %d: %s", step, text)
+            self._heartbeat.tell("finding", step=step, text=text)
+        self._heartbeat.update(findings=self.findings)
 
     def _warn(self, metrics: tuple[Metric, ...], now: Now) -> None:
         """Warn of what the watch has found; all processes find the same, the main one speaks."""

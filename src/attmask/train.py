@@ -1,10 +1,17 @@
 """Pre-training: the loop around the step in which a student learns from its teacher."""
 
 import logging
+from pathlib import Path
 
 from torch import nn
 
-from attmask import distributed
+from attmask import atomic, checkpoint, distributed
+from attmask.adaptation.guard import Guard, evaluation, evaluations
+from attmask.adaptation.lora import merged
+from attmask.adaptation.start import StartingWeights
+from attmask.adaptation.trained import build_adapting_optimizer
+from attmask.agreement import together
+from attmask.checkpoint import BEST, WEIGHTS, Checkpoint
 from attmask.collapse import watch_over
 from attmask.config import PretrainConfig
 from attmask.data.batch import Batch
@@ -14,8 +21,11 @@ from attmask.data.source import Source
 from attmask.data.subset import trained_on
 from attmask.data.views import Views
 from attmask.engine import attach_engine_
+from attmask.heartbeat import Heartbeat
 from attmask.loop import Loop, Trained
+from attmask.metric import Metric, values_by_key
 from attmask.models.backbone import Backbone
+from attmask.monitor import Monitor, read_metrics
 from attmask.networks import build_distiller
 from attmask.optim import build_optimizer
 from attmask.schedules import Schedules, StepSchedule
@@ -28,6 +38,21 @@ log = logging.getLogger(__name__)
 
 class Trainer(Loop[PretrainConfig, Batch, StepSchedule]):
     """A pre-training run."""
+
+    def __init__(
+        self,
+        config: PretrainConfig,
+        source: Source,
+        run: Path,
+        *,
+        heartbeat: Heartbeat | None = None,
+        extend: bool = False,
+        start: StartingWeights | None = None,
+    ) -> None:
+        """`start` has the weights of `config.init`; the backbone is drawn if it is None."""
+        self.start = start
+        self.guard = Guard(config.guard)
+        super().__init__(config, source, run, heartbeat=heartbeat, extend=extend)
 
     def _trained_on(self, source: Source) -> Source:
         count = self.config.data.per_class
@@ -62,7 +87,7 @@ class Trainer(Loop[PretrainConfig, Batch, StepSchedule]):
 
     def _build(self) -> Trained:
         config = self.config
-        self.distiller = build_distiller(config)
+        self.distiller = build_distiller(config, self.start)
         backbones = self.distiller.student.backbone, self.distiller.teacher.backbone
         if config.train.recompute:
             backbones[0].recompute_blocks()
@@ -71,7 +96,67 @@ class Trainer(Loop[PretrainConfig, Batch, StepSchedule]):
                 backbone.compile_blocks()
         attach_engine_(self.distiller, config.train.sharding, self.device)
         student = self.distiller.student
-        return Trained(self.distiller, student, build_optimizer(student, config.optim))
+        if self.start is None and config.adapt.is_plain:
+            return Trained(self.distiller, student, build_optimizer(student, config.optim))
+        optimizer = build_adapting_optimizer(student, config.optim, config.adapt)
+        return Trained(self.distiller, student, optimizer)
+
+    def _about(self) -> dict[str, object]:
+        if self.start is None:
+            return {}
+        return {"blueprint": self.start.blueprint.model_dump(mode="json")}
+
+    @property
+    def _is_guarded(self) -> bool:
+        return self.config.guard.patience is not None
+
+    def _look_back(self) -> None:
+        """Take the evaluations so far from the log: they decide whether training is over."""
+        if not self._is_guarded:
+            return
+        with together():
+            found = []
+            if distributed.is_main():
+                kept = checkpoint.newest(self.run / BEST)
+                if kept is not None and (self.step == 0 or checkpoint.step_of(kept) > self.step):
+                    atomic.remove_folder(kept)  # of steps that are trained again
+                logged = evaluations(read_metrics(self.run)) if self.step else []
+                found = [each for each in logged if each.epoch <= self.epoch]
+        self.guard = Guard(self.config.guard, distributed.from_main(found))
+        self.ended_early = self.guard.is_over
+
+    def _see_evaluation(self, metrics: tuple[Metric, ...], monitor: Monitor) -> None:
+        """Keep the best network, warn of features that become worse, and end where they stay so."""
+        self.skipped.settle()
+        new = evaluation(self.epoch, values_by_key(metrics))
+        if not self._is_guarded or new is None or self.skipped.in_a_row:
+            return
+        self.guard.see(new)
+        best = self.guard.best
+        is_lost = distributed.from_main(checkpoint.newest(self.run / BEST) is None)
+        if is_lost or (best is not None and best.epoch == new.epoch):
+            self._keep_best(metrics)
+        self.told.find(self.guard.warning(), self.step)
+        self.ended_early = self.guard.is_over
+
+    def _keep_best(self, metrics: tuple[Metric, ...]) -> None:
+        """Write the teacher, with updates of low rank added to its weights."""
+        weights = self.state.whole_weights()
+        with together():
+            if not distributed.is_main():
+                return
+            kept = ("teacher.", "cls_centre.", "patch_centre.")
+            found = {name: t for name, t in merged(weights).items() if name.startswith(kept)}
+            info = {
+                **self._about(),
+                "images": self.folder.images,
+                "metrics": values_by_key(metrics),
+                "config": self.config.model_dump(mode="json"),
+            }
+            checkpoint.save(self.run / BEST, Checkpoint(self.step, {WEIGHTS: found}, info), keep=1)
+
+    def _closing_line(self) -> str:
+        return self.guard.verdict() if self._is_guarded and self.guard.found else ""
 
     def _watch(self) -> Watch:
         return watch_over(self.config)

@@ -1,6 +1,9 @@
 """Real runs become curves, groups and figures."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +95,75 @@ def test_hours_and_single_metrics_can_be_drawn(runs: list[Path], tmp_path: Path)
     out = tmp_path / "a.svg"
     found = plot_runs(runs[:1], out, metrics=["knn.top1"], across="hours", baseline=None)
     assert (found.file, found.savings) == (out, [])
+
+
+def copied(run: Path, to: Path, records: list[dict[str, Any]], *, is_old: bool = False) -> Path:
+    """A run with another log; an old one has neither events nor a catalog."""
+    shutil.copytree(run, to)
+    (to / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    if is_old:
+        for file in [*to.glob("events*"), *to.glob("heartbeat*"), to / "metrics.json"]:
+            file.unlink()
+    return to
+
+
+def test_a_run_that_has_just_begun_is_drawn_and_not_compared(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    begun = copied(runs[0], tmp_path / "begun", [dict(r) for r in read_metrics(runs[0])][:2])
+    found = plot_runs(
+        [begun, runs[2]], tmp_path / "a.png", metrics=None, across="epoch", baseline=None
+    )
+    assert found.savings == []
+    assert found.notes == ["begun was not evaluated after its start, so epochs are not compared."]
+    empty = copied(runs[0], tmp_path / "empty", [])
+    with pytest.raises(UserError, match="no values to draw yet; train them first"):
+        plot_runs([empty], tmp_path / "b.png", metrics=None, across="epoch", baseline=None)
+
+
+def test_an_old_log_without_times_and_events_is_drawn_over_hours(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    records = [{k: v for k, v in r.items() if k != "time"} for r in read_metrics(runs[0])]
+    old = copied(runs[0], tmp_path / "old", records, is_old=True)
+    plot_runs([old], tmp_path / "a.png", metrics=None, across="hours", baseline=None)
+    run = read_curves(old)
+    assert run.sessions == []
+    assert run.is_finished
+    assert run.curves["loss.total"].axis.hours[-1] > 0
+    unknown = [{k: v for k, v in r.items() if not k.startswith("speed")} for r in records]
+    timeless = copied(runs[0], tmp_path / "timeless", unknown, is_old=True)
+    with pytest.raises(UserError, match="no hours in their logs; use --across step"):
+        plot_runs([timeless], tmp_path / "b.png", metrics=None, across="hours", baseline=None)
+
+
+def test_runs_are_compared_by_accuracy_and_never_by_loss(runs: list[Path], tmp_path: Path) -> None:
+    found = plot_runs(
+        runs, tmp_path / "a.png", metrics=["loss.total"], across="epoch", baseline=None
+    )
+    assert [each.measure for each in found.savings] == ["k-NN top-1 accuracy (k = 20)"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--across", "days"], "--across days: use epoch, hours or step"),
+        (["--out", "a.gif"], "use a name that ends in .png, .svg or .pdf"),
+        (["--baseline", "none"], "the baseline none is not among the runs"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    words: list[str], said: str, runs: list[Path], tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    try:
+        status: object = main(["plot", str(runs[0]), "--out", str(tmp_path / "a.png"), *words])
+    except SystemExit as ended:
+        status = ended.code
+    error = capsys.readouterr().err
+    assert status not in (0, None)
+    assert said in error
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -67,3 +67,15 @@ def test_a_log_without_times_is_timed_by_its_speed() -> None:
 
 def test_hours_that_nobody_knows_are_not_a_number() -> None:
     assert np.isnan(training_hours([{"step": 0, "epoch": 0}], [], batch_size=1)).all()
+
+
+def test_a_log_without_events_has_no_sessions() -> None:
+    assert sessions([], [record(0, 10)]) == []
+
+
+def test_after_a_kill_the_steps_done_again_take_time_and_the_pause_does_not() -> None:
+    events = [event("start", 0), event("start", 100, 5), event("finish", 130, 9)]
+    records = [record(4, 30), record(6, 40), record(5, 112), record(8, 124)]
+    hours = training_hours(records, events, batch_size=8)
+    np.testing.assert_allclose(hours * 60, [30, 40, 52, 64])
+    assert (np.diff(hours) >= 0).all()

@@ -154,7 +154,11 @@ def test_a_file_says_nothing_of_its_pixels_so_they_are_imagenets(
     found = load_model(tmp_path / "x.pth")
     assert found.data.mean == mean
     assert (found.data.channels, found.image_size) == (channels, 32)
-    assert found.origin == {"weights": "file"}
+    assert found.origin == {
+        "weights": "file",
+        "layout": "timm",
+        "tensors": "18 used, 2 left out (head.weight, head.bias), none missing",
+    }
 
 
 def test_behind_a_file_stands_what_it_does_not_tell(tmp_path: Path) -> None:
@@ -168,7 +172,9 @@ def test_behind_a_file_stands_what_it_does_not_tell(tmp_path: Path) -> None:
             UserError, match=r"is not an option of a weights file; use positions=size"
         ):
             load_model(f"{tmp_path / 'x.pth'}@{wrong}")
-    with pytest.raises(UserError, match="neither a weights file nor a timm model"):
+    with pytest.raises(
+        UserError, match="neither a weights file, nor a Hugging Face directory, nor"
+    ):
         load_model(f"{tmp_path}@heads=3")
 
 
@@ -184,7 +190,8 @@ def test_a_network_of_timm_is_shown_the_pixels_it_was_made_for(
     assert load_model("vit_tiny_patch16_224").data.mean == (0.5, 0.5, 0.5)
     dino = load_model("timm:vit_small_patch16_224.dino")
     assert dino.data.mean == IMAGENET_MEAN
-    assert (dino.origin, dino.backbone.positions) == ({"weights": "timm"}, "reference")
+    assert (dino.origin["weights"], dino.backbone.positions) == ("timm", "reference")
+    assert dino.origin["layout"] == "timm vit_small_patch16_224.dino"
     asked = load_model("timm:vit_small_patch16_224.dino@positions=size")
     assert asked.backbone.positions == "size"
 

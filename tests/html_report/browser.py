@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, FloatRect, Locator, Page, sync_playwright
 
 from attmask.html_report.page import render_page
 from tests.html_report import fake_payload
@@ -48,6 +48,19 @@ def wait_until_drawn(page: Page) -> None:
     wait_for(page, "[...document.querySelectorAll('.part')].every(it => it.firstChild)")
 
 
+def box_of(element: Locator) -> FloatRect:
+    """Where an element that is shown is on the screen."""
+    box = element.bounding_box()
+    assert box, "the element is not shown"
+    return box
+
+
+def show_lead(page: Page) -> None:
+    """Scroll to the large chart and wait until it is drawn."""
+    page.locator(".lead").scroll_into_view_if_needed()
+    wait_for(page, "document.querySelector('.lead .plot .line') !== null")
+
+
 class Reports:
     """Pages of made-up reports, each of which is written to disk once."""
 
@@ -58,8 +71,12 @@ class Reports:
 
     def file(self, name: str) -> Path:
         file = self.folder / f"{name}.html"
-        if not file.exists():
-            file.write_text(render_page(payload_of(name)), encoding="utf-8")
+        return file if file.exists() else self.write(name, payload_of(name))
+
+    def write(self, name: str, payload: dict[str, Any]) -> Path:
+        """A report of any payload, which `open` knows by this name."""
+        file = self.folder / f"{name}.html"
+        file.write_text(render_page(payload), encoding="utf-8")
         return file
 
     def blank(

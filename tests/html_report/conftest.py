@@ -1,4 +1,4 @@
-"""The tests of the page need a browser, one also axe-core; without them they run only if required."""
+"""The tests of the page need a browser, some axe-core too: without, they run only if required."""
 
 import os
 

@@ -14,6 +14,7 @@ from attmask.data.sources import open_images
 from attmask.html_report.embeddings import map_of, odd_of, unreadable_of
 from attmask.html_report.gallery import Gallery, gallery_of
 from attmask.html_report.pictures import Reading
+from attmask.recipe import load_recipe
 from tests.html_report.test_probes import numbers
 
 
@@ -27,7 +28,7 @@ def gallery(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Gallery:
     for number, pixels in enumerate(pictures):
         picture = Image.fromarray(pixels.astype(np.uint8)).resize((48, 48))
         picture.save(folder / f"{number:02d}.png")
-    return gallery_of(open_images(folder), Reading.on("cpu").newest(run))
+    return gallery_of(open_images(folder), Reading.of(load_recipe("tiny"), "cpu").newest(run))
 
 
 def embeddings() -> torch.Tensor:
@@ -63,6 +64,6 @@ def test_unreadable_images_are_listed_with_the_reason(tmp_path: Path) -> None:
 
 def test_a_single_image_is_neither_odd_nor_a_copy(run: Path, tmp_path: Path) -> None:
     Image.new("RGB", (40, 40)).save(tmp_path / "a.png")
-    alone = gallery_of(open_images(tmp_path), Reading.on("cpu").newest(run))
+    alone = gallery_of(open_images(tmp_path), Reading.of(load_recipe("tiny"), "cpu").newest(run))
     assert odd_of(torch.ones(1, 4), alone, run) == {"outliers": [], "copies": [], "unreadable": []}
     assert numbers(map_of(torch.ones(1, 4), alone)["points"]).shape == (1, 2)

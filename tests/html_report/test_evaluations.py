@@ -1,9 +1,12 @@
 """The table of results has one row per metric, with its card and a command."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from attmask.evaluation.reporting.card import write_cards
+from attmask.api import evaluate
+from attmask.cli import main
+from attmask.evaluation.reporting.card import read_cards, write_cards
 from attmask.html_report.evaluations import cards_of, evaluations
 from attmask.metric import Metric
 from tests.evaluation.reporting.test_table import CARD
@@ -30,13 +33,26 @@ def test_each_metric_is_a_row_and_the_best_of_a_task_is_marked(tmp_path: Path) -
 
 def test_the_command_names_the_network_in_its_folder_and_quotes_paths(tmp_path: Path) -> None:
     folder = tmp_path / "my run"
-    untrained = replace(
-        CARD, checkpoint="my run@untrained", task="knn", data="some images", protocol={"k": 10}
-    )
+    untrained = replace(CARD, checkpoint="my run@untrained", task="knn", data="some images")
     row = evaluations({"my run": (folder, [untrained])})[0]
-    assert row["command"] == (
-        f"attmask evaluate '{folder}@untrained' knn --data 'some images' knn.k=10"
+    assert row["command"].startswith(
+        f"attmask evaluate '{folder}@untrained' knn --data 'some images'"
     )
+
+
+def test_the_command_of_a_number_measures_it_again(run: Path, scenes: Path) -> None:
+    settings = ["knn.ks=[3]", "knn.readout.token=gap", "knn.per_class=2"]
+    first = evaluate(run, "knn", data=scenes, overrides=settings)[0]
+    (row, *_) = evaluations({run.name: (run, [first])})
+    words = shlex.split(row["command"])[1:]
+    assert [word for word in words if "=" in word] == [
+        "knn.ks=[3]",
+        'knn.readout.token="gap"',
+        "knn.per_class=2",
+    ]
+    assert main([*words, "--out", str(run / "again.json")]) == 0
+    (again,) = read_cards(run / "again.json")
+    assert again.values == first.values
 
 
 def test_cards_are_read_from_the_run_and_a_broken_file_is_passed_over(tmp_path: Path) -> None:

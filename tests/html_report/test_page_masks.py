@@ -9,7 +9,7 @@ from playwright.sync_api import Page
 from attmask.masking import Block, High, Hint, Low, Masker, Random, Strategy
 from attmask.randomness import uniform
 from tests.html_report.browser import Reports, payload_of, wait_for
-from tests.html_report.fake_payload import GRID, PATCHES
+from tests.html_report.fake_pictures import GRID, PATCHES
 
 MASKS = """cases => cases.map(({strategy, attention, ...rest}) =>
     Array.from(attmask.masks[strategy](Float32Array.from(attention), rest)))"""
@@ -32,11 +32,9 @@ def attention_of(image: int, row: int = 0) -> torch.Tensor:
     return torch.from_numpy(values[image, row].copy())[None]
 
 
-def mask_of(
-    strategy: Strategy, ratio: float, attention: torch.Tensor, image: int = 0
-) -> list[bool]:
+def mask_of(strategy: Strategy, ratio: float, attention: torch.Tensor) -> list[bool]:
     masker = Masker(strategy, (ratio, ratio), probability=1.0)
-    hidden: list[bool] = masker(attention, GRID, step=0, first_image=image)[0].tolist()
+    hidden: list[bool] = masker(attention, GRID, step=0)[0].tolist()
     return hidden
 
 
@@ -114,10 +112,8 @@ def test_hint_reveals_some_of_the_most_attended_patches(studio: Page) -> None:
         move(studio, "Hint", show_max)
         revealed = int(show_max * ratio * PATCHES)
         assert hidden_count(studio) == int(ratio * PATCHES) - revealed
-        assert (
-            f"{revealed} of the {int(show_max * PATCHES)}"
-            in studio.locator(".note").first.inner_text()
-        )
+        said = f"{revealed} of the {int(show_max * PATCHES)} most attended"
+        assert studio.inner_text("#studio .note").startswith(said)
         wait_for(studio, SHOWN, mask_of(Hint(show_max), ratio, attention_of(0)))
 
 
@@ -137,7 +133,7 @@ def test_another_head_and_another_image_change_the_mask(studio: Page) -> None:
     assert "head 3" in studio.locator("#studio figcaption").nth(1).inner_text()
     studio.locator("#studio .thumbs input").nth(2).check()
     wait_for(studio, SHOWN, mask_of(High(), 0.3, attention_of(2, row=3)))
-    assert "val/dog/002.jpg (cat)" in studio.locator("#studio figcaption").first.inner_text()
+    assert "val/dog/002.jpg, cat" in studio.locator("#studio figcaption").first.inner_text()
 
 
 def test_the_hidden_share_of_the_object_is_computed_from_its_patches(studio: Page) -> None:
@@ -147,3 +143,13 @@ def test_the_hidden_share_of_the_object_is_computed_from_its_patches(studio: Pag
     hidden = np.array(mask_of(High(), 0.1, attention_of(0)))
     wanted = f"{100 * share[hidden].sum() / share.sum():.1f} % of the object is hidden."
     assert studio.locator("#studio .object").inner_text() == wanted
+
+
+def test_choices_are_kept_when_another_run_is_shown(studio: Page) -> None:
+    choose(studio, "Low")
+    move(studio, "Mask ratio", 0.6)
+    studio.evaluate("document.querySelector('#studio .trio').id = 'before'")
+    studio.locator("#run").select_option(label="hint-2")
+    wait_for(studio, "document.getElementById('before') === null")
+    assert hidden_count(studio) == int(0.6 * PATCHES)
+    assert studio.locator("#studio").get_by_role("radio", name="Low").is_checked()

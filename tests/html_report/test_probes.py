@@ -15,8 +15,9 @@ from attmask.html_report.gallery import Gallery, gallery_of
 from attmask.html_report.pictures import Reading
 from attmask.html_report.probes import RATIOS, patches_of, probe_of, read, similarity_of, studio_of
 from attmask.kinds import read_config
+from attmask.recipe import load_recipe
 
-READING = Reading.on("cpu")
+READING = Reading.of(load_recipe("tiny"), "cpu")
 KINDS = {"f4": "<f4", "i1": "i1", "u1": "u1"}
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from tests.html_report.reported_run import train
 
 
 def payload(*runs: Path, data: Path | None = None) -> dict[str, Any]:
-    reading = Reading.on("cpu")
+    reading_of = partial(Reading.of, device="cpu")
     return payload_of(
-        read_all(runs), data=data, baseline=None, title=None, command="attmask", reading=reading
+        read_all(runs), data=data, baseline=None, title=None, command="", reading_of=reading_of
     )
 
 

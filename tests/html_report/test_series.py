@@ -51,7 +51,7 @@ def test_a_run_has_both_axes_its_baseline_and_what_its_metrics_are(run: Path) ->
     assert [level["title"] for level in made["levels"]] == ["raw pixels"]
     known = metrics_of([curves])
     assert known["knn.top1"] == {
-        "title": "top-1 accuracy (k = 20)",
+        "title": "k-NN top-1 accuracy (k = 20)",
         "unit": "%",
         "higher": True,
         "group": "accuracy",

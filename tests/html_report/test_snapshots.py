@@ -20,12 +20,13 @@ from attmask.html_report.snapshots import (
     pca_of,
     snapshot,
 )
+from attmask.recipe import load_recipe
 from tests.html_report.test_probes import numbers
 
 
 @pytest.fixture(scope="module")
 def gallery(run: Path, scenes: Path) -> Gallery:
-    return gallery_of(open_images(scenes), Reading.on("cpu").newest(run))
+    return gallery_of(open_images(scenes), Reading.of(load_recipe("tiny"), "cpu").newest(run))
 
 
 @pytest.fixture(scope="module")

@@ -210,7 +210,7 @@ def test_a_network_that_is_broken_on_one_process_is_an_error_on_all(
     def member(rank: int) -> tuple[str, list[str]]:
         evaluation, backbone = online(unlabelled, UNEVEN), tiny_backbone()
         if rank == 1:
-            backbone.vit.patch_embed.proj.bias.fill_(torch.nan)
+            backbone.vit.get_parameter("patch_embed.proj.bias").fill_(torch.nan)
         with lines_said() as lines, pytest.raises(UserError) as caught:
             evaluate(evaluation, backbone)
         return str(caught.value), lines

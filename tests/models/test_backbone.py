@@ -300,9 +300,12 @@ from attmask.mask import Mask
 from torch._dynamo.utils import counters
 from attmask.models.backbone import BackboneConfig, build_backbone
 
-backend = sys.argv[1]
+backend, name = sys.argv[1:]
+scale = 0.5 if "dinov3" in name else None
 torch.manual_seed(0)
-config = BackboneConfig(name="vit_tiny_patch16_224", patch_size=8, width=24, depth=4, heads=3)
+config = BackboneConfig(
+    name=name, patch_size=8, width=24, depth=4, heads=3, layer_scale=scale
+)
 backbone = build_backbone(config, image_size=32, channels=3, layer=2)
 images, mask = torch.randn(2, 3, 32, 32), torch.rand(2, 16) < 0.4
 def outputs(network):
@@ -331,11 +334,11 @@ torch.testing.assert_close(gradient(), plain_gradient, rtol=1e-3, atol=1e-4)
 """
 
 
-def run_compiled(backend: str) -> None:
+def run_compiled(backend: str, name: str) -> None:
     """In a process of its own: there no shape checks stand in the compiler's way."""
     source = Path(errors.__file__).parents[1]
     done = subprocess.run(
-        [sys.executable, "-c", COMPILED, backend],
+        [sys.executable, "-c", COMPILED, backend, name],
         capture_output=True,
         text=True,
         timeout=300,
@@ -345,14 +348,21 @@ def run_compiled(backend: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-def test_tokens_attention_and_gradients_are_the_same_when_compiled() -> None:
-    run_compiled("aot_eager")  # traced and differentiated as for any device, without C++
+both_classes = pytest.mark.parametrize(
+    "name", ["vit_tiny_patch16_224", "vit_small_patch16_dinov3_qkvb"]
+)
 
 
 @pytest.mark.slow
-def test_tokens_attention_and_gradients_are_the_same_in_generated_code() -> None:
-    run_compiled("inductor")
+@both_classes
+def test_tokens_attention_and_gradients_are_the_same_when_compiled(name: str) -> None:
+    run_compiled("aot_eager", name)  # traced and differentiated as for any device, without C++
+
+
+@pytest.mark.slow
+@both_classes
+def test_tokens_attention_and_gradients_are_the_same_in_generated_code(name: str) -> None:
+    run_compiled("inductor", name)
 
 
 # --- drop path

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from attmask.mask import Mask
-from attmask.models.blocks import Block, ChosenTokens, attend, drop_path
+from attmask.models.attention import attend
+from attmask.models.blocks import Block, ChosenTokens, drop_path
 
 # Every part that timm's plain block may have.
 KINDS: dict[str, dict[str, Any]] = {

@@ -23,7 +23,8 @@ from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel
 from attmask.hardware import Precision
-from attmask.models.interop import _heads, import_backbone, input_format
+from attmask.models.importing.architecture import _heads
+from attmask.models.interop import import_backbone, input_format
 from tests.real_data import FOLDER, needs
 from tests.reference import reference_network, tensors
 
@@ -433,9 +434,9 @@ def test_what_is_no_plain_transformer_is_refused_in_one_line(
 
 def test_what_is_neither_a_file_nor_a_name_is_refused(tmp_path: Path) -> None:
     assert "no file" in refused(str(tmp_path / "nothing.pth"))
-    assert "neither a file nor a network of timm" in refused("vit_smal")
+    assert "nor a network of timm" in refused("vit_smal")
     assert "(Invalid pretrained tag (nope)" in refused("vit_small_patch16_224.nope")
-    assert "not a vision transformer" in refused("resnet18")
+    assert "not a plain vision transformer" in refused("resnet18")
     assert "not a plain vision transformer" in refused("vit_base_patch16_siglip_224")
 
 

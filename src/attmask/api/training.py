@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from attmask.adaptation.complete import complete as with_start
 from attmask.agreement import together
 from attmask.api.overriding import assignments
 from attmask.audit.audit import Audit
@@ -43,16 +44,29 @@ def pretrain(
     out: str | Path,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     extend: bool = False,
+    resume_from: str | Path | None = None,
 ) -> Outcome:
     """Pre-train on a folder of images; an existing run in `out` is resumed.
 
     `recipe` is a name, a YAML file or a config; the default is `small` with a GPU, else `cpu`.
     `overrides` are `key=value` strings or a mapping, e.g. {"schedule.epochs": 50}. With `extend`,
     an existing run may be given more epochs: its schedules are then those of the longer training.
+    `resume_from` is a full checkpoint of AttMask, iBOT or DINO, which a new run goes on from.
     """
     recipe = recipe or default_recipe()
     named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
-    return _train(configure(recipe, overrides), images_path(data), Path(out), named, extend)
+    base = recipe if isinstance(recipe, PretrainConfig) else load_recipe(recipe)
+    folder, path, changes = Path(out), images_path(data), assignments(overrides)
+    resumed = None if resume_from is None else Path(resume_from)
+
+    def train(heartbeat: Heartbeat) -> Outcome:
+        with together():
+            config = with_start(base, folder, changes)
+        return pretrain_together(
+            config, path, folder, named, heartbeat, extend=extend, resume_from=resumed
+        )
+
+    return alone_in(override(base, changes), folder, train)
 
 
 def resume(
@@ -76,7 +90,8 @@ def resume(
         tuning = partial(tune_together, asked, path, folder, "resuming", extend=extend)
         return alone_in(asked, folder, tuning).outcome
     assert isinstance(asked, PretrainConfig)
-    return _train(asked, path, folder, "resuming", extend)
+    training = partial(pretrain_together, asked, path, folder, "resuming", extend=extend)
+    return alone_in(asked, folder, training)
 
 
 def finetune(
@@ -138,12 +153,6 @@ def default_out(
     )
 
 
-def _train(config: PretrainConfig, data: Path, out: Path, named: str, extend: bool) -> Outcome:
-    """Pre-train with all processes that were launched together."""
-    training = partial(pretrain_together, config, data, out, named, extend=extend)
-    return alone_in(config, out, training)
-
-
 def inspect(
     data: str | Path, *, recipe: str | Path | None = None, max_images: int = MAX_IMAGES
 ) -> Audit:
@@ -173,8 +182,9 @@ def plan(
     those of the data set (default: ImageNet-1k), `utilisation` the share of the device's peak speed
     that is used. `.to_dict()` of the result gives JSON.
     """
+    base = recipe if isinstance(recipe, PretrainConfig) else load_recipe(recipe)
     return plan_run(
-        configure(recipe, overrides),
+        with_start(base, None, assignments(overrides)),
         find_device(device, processes=processes, memory_gb=memory_gb, tflops=tflops),
         recipe="own config" if isinstance(recipe, PretrainConfig) else str(recipe),
         processes=processes,

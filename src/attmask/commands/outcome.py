@@ -22,7 +22,12 @@ def tell(outcome: "Outcome", made: str = "the backbone and all metrics") -> int:
             "run the same command to resume"
         )
         return stopped_status(outcome)
-    say(f"done, {outcome.steps} steps; {made} are in {outcome.run}")
+    steps = f"{outcome.steps} steps"
+    if outcome.ended_early:
+        steps = f"{outcome.steps} of {outcome.total_steps} steps"
+    say(f"done, {steps}; {made} are in {outcome.run}")
+    if outcome.said:
+        say(outcome.said)
     return 0
 
 

@@ -35,6 +35,14 @@ def add(commands: Commands) -> None:
         type=Path,
         help="output folder (default: runs/DATA-RECIPE, with the overrides in its name)",
     )
+    parser.add_argument(
+        "--from",
+        dest="resume_from",
+        metavar="FILE",
+        type=Path,
+        help="full checkpoint of AttMask, iBOT or DINO (checkpoint.pth with student, teacher, "
+        "optimizer and epoch) that a new run goes on from",
+    )
     add_extend(parser)
     add_processes(parser)
     add_overrides(parser)
@@ -50,6 +58,11 @@ def run(parsed: argparse.Namespace) -> int:
     recipe = parsed.recipe or default_recipe()
     out = parsed.out or default_out(parsed.data, recipe, parsed.overrides)
     outcome = pretrain(
-        parsed.data, recipe=recipe, out=out, overrides=parsed.overrides, extend=parsed.extend
+        parsed.data,
+        recipe=recipe,
+        out=out,
+        overrides=parsed.overrides,
+        extend=parsed.extend,
+        resume_from=parsed.resume_from,
     )
     return tell(outcome)

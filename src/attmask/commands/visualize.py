@@ -5,8 +5,10 @@ from pathlib import Path
 
 from attmask.commands.arguments import Commands, at_least, images_argument
 from attmask.commands.outcome import say
+from attmask.wording import either
 
 _KINDS = ("attention", "masks", "figure1", "figure3", "pca", "similarity", "neighbours")
+_STRATEGIES = ("block", "random", "high", "hint", "low")
 
 
 def add(commands: Commands) -> None:
@@ -65,6 +67,12 @@ def add(commands: Commands) -> None:
         "--layer", metavar="N", type=int, help="block, counted from 1 (default: as in masking)"
     )
     parser.add_argument(
+        "--strategies",
+        metavar="A,B,...",
+        type=_strategies,
+        help="of masks: block, random, high, hint, low (default: block,random,high,hint)",
+    )
+    parser.add_argument(
         "--ratios", metavar="R,S,...", type=_numbers, help="of masks (default: 0.1,0.3,0.5)"
     )
     parser.add_argument(
@@ -93,7 +101,7 @@ def add(commands: Commands) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Draw, and print the files."""
-    from attmask.visualization.masks import RATIOS
+    from attmask.visualization.masks import RATIOS, SHOWN_STRATEGIES
     from attmask.visualization.visualize import visualize
 
     files = visualize(
@@ -110,6 +118,7 @@ def run(parsed: argparse.Namespace) -> int:
         image_size=parsed.image_size,
         crop=parsed.crop,
         layer=parsed.layer,
+        strategies=parsed.strategies or SHOWN_STRATEGIES,
         ratios=parsed.ratios or RATIOS,
         foreground=parsed.foreground,
         patch=parsed.patch,
@@ -121,6 +130,16 @@ def run(parsed: argparse.Namespace) -> int:
     for file in files:
         say(f"wrote {file}")
     return 0
+
+
+def _strategies(text: str) -> list[str]:
+    names = [part.strip() for part in text.split(",")]
+    wrong = [name for name in names if name not in _STRATEGIES]
+    if wrong:
+        raise argparse.ArgumentTypeError(
+            f"{wrong[0] or text} is no strategy; use {either(_STRATEGIES)}"
+        )
+    return names
 
 
 def _integers(text: str) -> list[int]:

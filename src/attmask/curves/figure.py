@@ -22,6 +22,7 @@ _PANEL_INCHES = (4.6, 2.9)
 _DASHES: tuple[object, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)))
 _MOST_LETTERS = 44
 _MOST_POINTS = 600
+_MARGIN = 0.02  # left and right of the curves
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,13 @@ def draw_panels(panels: Sequence[Panel], names: Sequence[str], file: Path, *, ac
     lines = math.ceil(len(names) / (2 * cols)) if len(names) > 1 else 0
     top = 0.25 + 0.24 * lines
     total = rows * height * (1.5 if len(panels) == 1 else 1) + top
-    engine = ConstrainedLayoutEngine(rect=(0, 0, 1, 1 - top / total))
+    engine = ConstrainedLayoutEngine(h_pad=0.1, w_pad=0.12, rect=(0, 0, 1, 1 - top / total))
     figure = Figure(figsize=(cols * width, total), facecolor=PAPER, layout=engine)
     axes = np.atleast_1d(figure.subplots(rows, cols)).flatten()
+    end = max((b.places[-1] for p in panels for b in p.bands.values()), default=0.0) or 1.0
     for panel, each in zip(panels, axes, strict=False):
         _draw(each, panel, names, across)
+        each.set_xlim(-_MARGIN * end, (1 + _MARGIN) * end)
     for each in axes[len(panels) :]:
         each.set_visible(False)
     if len(names) > 1:
@@ -110,6 +113,7 @@ def _draw(axes: "Axes", panel: Panel, names: Sequence[str], across: str) -> None
             xytext=(-2, 2),
             textcoords="offset points",
             ha="right",
+            va="bottom",
             fontsize=8,
             color=INK,
         )
@@ -118,7 +122,7 @@ def _draw(axes: "Axes", panel: Panel, names: Sequence[str], across: str) -> None
     axes.set_facecolor(PAPER)
     axes.grid(axis="y", color=FAINT, linewidth=0.9, zorder=0)
     axes.tick_params(length=0, labelcolor=INK, labelsize=8.5)
-    axes.margins(x=0.02, y=0.12)
+    axes.margins(y=0.12)
     for side, line in axes.spines.items():
         line.set_visible(side == "bottom")
         line.set_color(INK)

@@ -10,6 +10,7 @@ from jaxtyping import Float64
 from attmask.curves.run_curves import Across, RunCurves
 from attmask.curves.savings import Reached, Savings, first_epoch_reaching
 from attmask.errors import UserError
+from attmask.metric_catalog import Known
 from attmask.overrides import extra_of, fields_of
 from attmask.run_config import RunConfig
 
@@ -118,25 +119,36 @@ def savings_against(baseline: Group, group: Group, key: str) -> Savings | None:
     """How much sooner the runs of a group reach the final value of the baseline.
 
     Runs are paired by seed where the baseline has the same seeds, else all are held against the
-    mean of the baseline.
+    mean of the baseline. None if the baseline was not evaluated after its start.
     """
     known = group.runs[0].known(key)
-    ends = {
-        run.config.seed: (places[-1], values[-1])
+    ends = [
+        (run.config.seed, places[-1], values[-1])
         for run in baseline.runs
         for places, values in [run.curves[key].points("epoch")]
-        if len(places)
-    }
+        if len(places) and places[-1] > 0
+    ]
     if not ends or known.higher_is_better is None:
         return None
-    mean = np.mean(list(ends.values()), axis=0)
-    paired = all(run.config.seed in ends for run in group.runs)
+    by_seed = {seed: (epochs, target) for seed, epochs, target in ends}
+    mean = np.mean([end[1:] for end in ends], axis=0)
+    paired = len(by_seed) == len(ends) and all(run.config.seed in by_seed for run in group.runs)
     reached = []
     for run in group.runs:
-        epochs, target = ends[run.config.seed] if paired else mean
-        places, values = run.curves[key].points("epoch")
-        epoch = first_epoch_reaching(
-            places, values, float(target), higher_is_better=known.higher_is_better
-        )
+        epochs, target = by_seed[run.config.seed] if paired else mean
+        epoch = _reaching(run, key, float(target), known)
         reached.append(Reached(run.name, epoch, float(epochs)))
-    return Savings(group.name, baseline.name, known.title, known.unit, float(mean[1]), reached)
+    own = [
+        _reaching(run, key, float(run.curves[key].points("epoch")[1][-1]), known)
+        for run in baseline.runs
+        if len(run.curves[key].points("epoch")[0])
+    ]
+    itself = float(np.mean([epoch for epoch in own if epoch is not None]))
+    target = float(mean[1])
+    return Savings(group.name, baseline.name, known.title, known.unit, target, reached, itself)
+
+
+def _reaching(run: RunCurves, key: str, target: float, known: Known) -> float | None:
+    places, values = run.curves[key].points("epoch")
+    higher = known.higher_is_better is not False
+    return first_epoch_reaching(places, values, target, higher_is_better=higher)

@@ -1,7 +1,8 @@
 """Draw the curves of runs, and say how much sooner one reaches the result of another."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from attmask.curves.figure import Panel, check_format, draw_panels
@@ -16,6 +17,7 @@ from attmask.curves.groups import (
 from attmask.curves.run_curves import Across, RunCurves, read_all
 from attmask.curves.savings import Savings
 from attmask.errors import UserError
+from attmask.metric_catalog import group_of
 from attmask.overrides import unknown
 from attmask.run_baselines import PIXELS, read_baselines
 
@@ -31,8 +33,12 @@ DEFAULT_METRICS = (
     "segment.miou",
     "detect.box_ap",
     "schedule.lr",
+    "schedule.weight_decay",
+    "schedule.momentum",
+    "schedule.cls_temperature",
 )
-_ACROSS = {"epoch": "epoch", "hours": "hours of training", "step": "step"}
+_UNITS = (("seconds", 3600.0, 2 / 60), ("minutes", 60.0, 2.0), ("hours", 1.0, math.inf))
+"""Units of time, how many are an hour, and the hours up to which they are used."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +68,13 @@ def plot_runs(
     panels = [_panel(groups, key, across) for key in chosen]
     panels = [panel for panel in panels if panel.bands]
     if not panels:
-        what = "hours" if across == "hours" else "values"
-        raise UserError(f"the runs have no {what} to draw yet; train them, or use --across step")
-    file = draw_panels(panels, [g.name for g in groups], out, across=_ACROSS[across])
+        if across != "step" and any(run.curves for run in runs):
+            raise UserError(f"the runs have no {across} in their logs; use --across step")
+        raise UserError("the runs have no values to draw yet; train them first")
+    words: str = across
+    if across == "hours":
+        panels, words = _in_readable_time(panels)
+    file = draw_panels(panels, [g.name for g in groups], out, across=words)
     compared, notes = _compare(groups, runs, metrics, baseline)
     return Plotted(file, compared, notes)
 
@@ -92,20 +102,42 @@ def _panel(groups: Sequence[Group], key: str, across: Across) -> Panel:
     return Panel(title, bands, levels)
 
 
+def _in_readable_time(panels: Sequence[Panel]) -> tuple[list[Panel], str]:
+    """Panels over hours in seconds, minutes or hours, as long as the longest run asks for."""
+    longest = max(float(band.places[-1]) for panel in panels for band in panel.bands.values())
+    unit, factor = next((unit, factor) for unit, factor, end in _UNITS if longest < end)
+    scaled = [
+        replace(
+            panel,
+            bands={n: replace(b, places=b.places * factor) for n, b in panel.bands.items()},
+        )
+        for panel in panels
+    ]
+    return scaled, f"{unit} of training"
+
+
 def _compare(
     groups: Sequence[Group],
     runs: Sequence[RunCurves],
     metrics: Sequence[str] | None,
     baseline: str | None,
 ) -> tuple[list[Savings], list[str]]:
-    """The savings of all groups against the baseline, by the first metric with a direction."""
+    """The savings of all groups against the baseline, by the first accuracy asked for.
+
+    Losses of different masks do not measure the same.
+    """
     chosen = baseline_group(groups, baseline)
     if len(groups) < 2:
         return [], []
-    asked = [key for key in metrics or () if runs[0].known(key).higher_is_better is not None]
+    asked = [key for key in metrics or () if group_of(key) == "accuracy"]
     key = next((key for key in asked if all(key in run.curves for run in runs)), None)
     key = key or compared_by(runs)
     if key is None:
         return [], ["The runs have no accuracy in common, so their epochs are not compared."]
     found = [savings_against(chosen, group, key) for group in groups if group is not chosen]
-    return [each for each in found if each is not None], []
+    if None in found:
+        return [], [f"{chosen.name} was not evaluated after its start, so epochs are not compared."]
+    notes = []
+    if not all(run.is_finished for run in chosen.runs):
+        notes = [f"The training of {chosen.name} has not ended, so its final value may change."]
+    return [each for each in found if each is not None], notes

@@ -69,8 +69,16 @@ class RunCurves:
     catalog: Mapping[str, Known]
 
     def known(self, key: str) -> Known:
-        """What a metric is."""
-        return self.catalog.get(key) or assumed(key)
+        """What a metric is; of the online k-NN, the title says so."""
+        found = self.catalog.get(key)
+        if found and key.startswith("knn.") and "k-NN" not in found.title:
+            return found.model_copy(update={"title": f"k-NN {found.title}"})
+        return found or assumed(key)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the training has ended as planned; old logs do not say it and count as such."""
+        return not self.sessions or self.sessions[-1].ended == "finished"
 
     @property
     def epochs(self) -> float:

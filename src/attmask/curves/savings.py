@@ -10,6 +10,7 @@ from scipy import stats
 from attmask.wording import counted
 
 CONFIDENCE = 0.95
+_EARLY = 0.9  # of its epochs; a baseline that was at its final value before is told
 
 
 def first_epoch_reaching(
@@ -60,6 +61,9 @@ class Savings:
     target: float
     """The final value of the baseline, the mean over its seeds."""
     reached: Sequence[Reached]
+    baseline_reached: float | None = None
+    """When the baseline itself first had its final value, the mean over its seeds: on a flat or
+    noisy curve long before its end."""
 
     @property
     def mean(self) -> float | None:
@@ -69,13 +73,17 @@ class Savings:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean (Student's t); None with fewer than two runs."""
+        """The 95 % interval of the mean (Student's t), which ends at all epochs saved.
+
+        None with fewer than two runs, and if a run never reaches the target: those that do would
+        be a choice of the better ones.
+        """
         known = self._known()
-        if len(known) < 2:
+        if len(known) < 2 or len(known) < len(self.reached):
             return None
         error = float(np.std(known, ddof=1)) / len(known) ** 0.5
         width = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(known) - 1)) * error
-        return float(np.mean(known)) - width, float(np.mean(known)) + width
+        return float(np.mean(known)) - width, min(1.0, float(np.mean(known)) + width)
 
     def _known(self) -> list[float]:
         return [each.saving for each in self.reached if each.saving is not None]
@@ -83,22 +91,22 @@ class Savings:
     @property
     def sentence(self) -> str:
         """The comparison in one sentence."""
-        wanted = f"{self.baseline}'s final {self.measure} of {self.target:.1f} {self.unit}".rstrip()
-        never = sum(each.epoch is None for each in self.reached)
+        wanted = f"{self.baseline}'s final {self.measure} of {self.target:.3g} {self.unit}".rstrip()
+        runs, never = len(self.reached), sum(each.epoch is None for each in self.reached)
         if self.mean is None:
             many = f" in any of {counted(never, 'run')}" if never > 1 else ""
             return f"{self.group} never reaches {wanted}{many}."
-        epochs = [each.epoch for each in self.reached if each.epoch is not None]
-        total = self.reached[0].baseline_epochs
-        share = abs(100 * self.mean)
-        how = f"with {share:.0f} % {'fewer' if self.mean >= 0 else 'more'} epochs"
-        when = f"at epoch {np.mean(epochs):.1f} of {total:.0f}"
-        spread = ""
+        some = f" in {runs - never} of {counted(runs, 'run')}, there" if never else ""
+        reaching = [each for each in self.reached if each.epoch is not None]
+        epochs = [each.epoch for each in reaching if each.epoch is not None]
+        total = np.mean([each.baseline_epochs for each in reaching])
+        how = f"with {abs(100 * self.mean):.0f} % {'fewer' if self.mean >= 0 else 'more'} epochs"
+        notes = [f"at epoch {np.mean(epochs):.1f} of {total:g}"]
+        if self.baseline_reached is not None and self.baseline_reached < _EARLY * total:
+            notes.append(f"{self.baseline} itself was there at epoch {self.baseline_reached:.1f}")
         if self.interval is not None:
             low, high = (100 * end for end in self.interval)
-            spread = f"; 95 % interval {low:.0f} to {high:.0f} % over {len(epochs)} seeds"
-        early = sum(epoch <= 0 for epoch in epochs)
-        if early:
-            spread += f"; in {counted(early, 'run')} before training, so this proves nothing"
-        missed = f"; {counted(never, 'run')} never reached it" if never else ""
-        return f"{self.group} reaches {wanted} {how} ({when}{spread}{missed})."
+            notes.append(f"95 % interval {low:.0f} to {high:.0f} % over {len(epochs)} seeds")
+        if early := sum(epoch <= 0 for epoch in epochs):
+            notes.append(f"in {counted(early, 'run')} before training, so this proves nothing")
+        return f"{self.group} reaches {wanted}{some} {how} ({'; '.join(notes)})."

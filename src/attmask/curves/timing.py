@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -40,7 +41,7 @@ def sessions(
     """
     starts = [number for number, event in enumerate(events) if event.kind == "start"]
     found = []
-    for number, after in zip(starts, [*starts[1:], len(events)], strict=True):
+    for number, after in pairwise([*starts, len(events)]):
         start = events[number]
         end = next((event for event in events[number:after] if event.kind in ENDS), None)
         if end is not None:

@@ -1,7 +1,8 @@
-"""Load a network from a run, one of its checkpoints, a weights file or timm.
+"""Load a network from a run, one of its checkpoints, a weights file, Hugging Face or timm.
 
 runs/mine   runs/mine@student   runs/mine@untrained   runs/mine/checkpoints/step-00001200
-weights.pth   weights.pth@positions=size,heads=6   timm:vit_small_patch16_224.dino
+weights.pth   weights.pth@positions=size,heads=6   weights.pth@partial=true
+a Hugging Face directory   hf-hub:facebook/dinov2-small   timm:vit_small_patch16_224.dino
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from pydantic import BaseModel
 from torch import Tensor
 
 from attmask import checkpoint
+from attmask.adaptation.lora import merged
+from attmask.adaptation.start import StartingWeights, blueprint_in, kept_start
 from attmask.checkpoint import Checkpoint
 from attmask.config import PretrainConfig
 from attmask.data.config import DataConfig
@@ -32,7 +35,9 @@ from attmask.models.backbone import Backbone
 from attmask.models.blueprint import Blueprint
 from attmask.models.detection.detector import Detector
 from attmask.models.heads import Head
-from attmask.models.interop import import_backbone, input_format
+from attmask.models.importing.directory import is_directory_of_weights
+from attmask.models.importing.hub import HUB
+from attmask.models.interop import import_network
 from attmask.models.positions import Resize
 from attmask.models.upernet import Segmenter
 from attmask.models.weights_file import refuse_not_finite, refuse_unusable
@@ -45,14 +50,15 @@ from attmask.tuning.config import TunedConfig
 Which = Literal["teacher", "student", "untrained", "best", "last"]
 
 TIMM = "timm:"
-_HUB = ("hf_hub:", "hf-hub:")
 _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
-BEST = "best"
-"""The folder of the best network of a fine-tuning run."""
+BEST = checkpoint.BEST
 _AVERAGED = "ema.module."
 _COUNTERS = ".num_batches_tracked"
 """Of batch norms, which nobody reads."""
-_KINDS = "a run, one of its step-... folders, a weights file (.safetensors, .pth) or timm:NAME"
+_KINDS = (
+    "a run, one of its step-... folders, a weights file (.safetensors, .pth), a Hugging Face "
+    "directory, timm:NAME or hf-hub:OWNER/NAME"
+)
 
 
 def load_model(
@@ -66,9 +72,11 @@ def load_model(
     text = str(named)
     shown = shown or text
     name, options = _options(text)
-    if name.startswith((TIMM, *_HUB)):
+    if name.startswith((TIMM, *HUB)):
         return _imported(name, options, shown)
     if Path(name).suffix in _WEIGHTS and Path(name).is_file():
+        return _imported(name, options, shown)
+    if is_directory_of_weights(Path(name)):
         return _imported(name, options, shown)
     if options is None:
         path, which = _which(text)
@@ -78,8 +86,8 @@ def load_model(
     if timm.is_model(name):
         return _imported(name, options, shown)
     raise UserError(
-        f"{text} has options after the @, but {name} is neither a weights file nor a timm model; "
-        "only these accept positions= and heads="
+        f"{text} has options after the @, but {name} is neither a weights file, nor a Hugging Face "
+        "directory, nor a timm model; only these accept positions=, heads= and partial="
     )
 
 
@@ -97,9 +105,11 @@ def kind_of(named: str | Path) -> str | None:
 
 def _config_of(named: str | Path) -> RunConfig | None:
     name, options = _options(str(named))
-    if options is not None or name.startswith((TIMM, *_HUB)):
+    if options is not None or name.startswith((TIMM, *HUB)):
         return None
     path = _which(name)[0].absolute()
+    if is_directory_of_weights(path):
+        return None
     for run in (path, path.parent.parent):
         if (run / "config.yaml").is_file():
             return read_config(run / "config.yaml")
@@ -115,9 +125,10 @@ def names_of(named: Sequence[str | Path]) -> list[str]:
 
 
 def load_run(
-    path: Path, which: Which = "teacher", shown: str | None = None, *, last_block: bool = False
+    path: Path, which: Which | None = None, shown: str | None = None, *, last_block: bool = False
 ) -> FrozenModel:
-    """Load a network of a run or of one of its checkpoints."""
+    """Load a network of a run or of one of its checkpoints; by default the best one, where the run
+    has chosen one, else the teacher."""
     folder = path.absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
     is_step = folder.is_dir() and folder.parent in (run / "checkpoints", run / BEST)
@@ -130,22 +141,35 @@ def load_run(
         raise UserError(f"{path} is not a checkpoint; give {_KINDS}")
     config = read_config(run / "config.yaml")
     if isinstance(config, TunedConfig):
-        return _tuned(config, path, run, which, shown, is_step=is_step)
+        return _tuned(config, path, run, which or "teacher", shown, is_step=is_step)
     assert isinstance(config, PretrainConfig)
-    if which in ("best", "last"):
+    best = None if is_step else checkpoint.newest(run / BEST)
+    if which is None:
+        which = "best" if best and config.guard.patience is not None else "teacher"
+    if which == "last" or (which == "best" and best is None):
         raise UserError(
             f"{path} is a pre-training run, which has no network {which}; use @teacher, @student "
             "or @untrained"
         )
     saved = None if which == "untrained" else _saved(path, folder, run)
-    weights = build_distiller(config).state_dict() if saved is None else _weights(path, saved)
+    if which == "best" and best is not None:
+        saved = checkpoint.load(best, only=["weights"])
+    start = _start(config, run) if saved is None else None
+    weights = (
+        build_distiller(config, start).state_dict() if saved is None else _weights(path, saved)
+    )
+    weights = merged(weights)
     owner = "student" if which == "student" else "teacher"
+    layer = None if last_block else config.masking.layer
     blueprint = Blueprint(
         config=config.backbone,
         image_size=config.views.global_size,
         channels=config.data.channels,
-        layer=None if last_block else config.masking.layer,
+        layer=layer,
     )
+    if config.init is not None:  # the network is that of the weights, whatever settings can say
+        of_start = start.blueprint if start else blueprint_in(saved.info if saved else {}, run)
+        blueprint = of_start.model_copy(update={"layer": layer})
     try:
         backbone = blueprint.build(_below(weights, f"{owner}.backbone."), str(path))
         prototypes = None if which == "student" else _prototypes(config, weights, backbone.width)
@@ -164,6 +188,15 @@ def load_run(
         origin={"weights": which, **_progress(saved, config)},
         blueprint=blueprint,
     )
+
+
+def _start(config: PretrainConfig, run: Path) -> StartingWeights | None:
+    """The weights that a run started from; None if they were drawn."""
+    if config.init is None:
+        return None
+    if (kept := kept_start(run)) is None:
+        raise UserError(f"{run} has no copy of the weights it starts from; resume it to write one")
+    return kept
 
 
 def _tuned(
@@ -298,8 +331,8 @@ def _prototypes(config: PretrainConfig, weights: Mapping[str, Tensor], width: in
     )
 
 
-def _which(text: str) -> tuple[Path, Which]:
-    """The path, and the network of the run that is named after the @."""
+def _which(text: str) -> tuple[Path, Which | None]:
+    """The path, and the network of the run that is named after the @, if one is."""
     before, at, after = text.rpartition("@")
     if at and not Path(text).exists():
         known: dict[str, Which] = {name: name for name in get_args(Which)}
@@ -309,7 +342,7 @@ def _which(text: str) -> tuple[Path, Which]:
                 "or @best or @last of a fine-tuning run"
             )
         return Path(before), known[after]
-    return Path(text), "teacher"
+    return Path(text), None
 
 
 def _saved(path: Path, folder: Path, run: Path) -> Checkpoint:
@@ -343,6 +376,7 @@ class _Options:
 
     positions: Resize | None = None
     heads: int | None = None
+    partial: bool = False
 
 
 def _options(text: str) -> tuple[str, _Options | None]:
@@ -350,38 +384,41 @@ def _options(text: str) -> tuple[str, _Options | None]:
     before, at, after = text.rpartition("@")
     if not at or "=" not in after or Path(text).exists():
         return text, None
-    positions: Resize | None = None
-    heads: int | None = None
+    options, ways = _Options(), get_args(Resize)
     for option in after.split(","):
         key, _, value = option.partition("=")
-        if key == "positions" and value in get_args(Resize):
-            positions = "size" if value == "size" else "reference"
+        if key == "positions" and value in ways:
+            options = replace(options, positions=ways[ways.index(value)])
         elif key == "heads" and value.isdecimal() and int(value):
-            heads = int(value)
+            options = replace(options, heads=int(value))
+        elif key == "partial" and value in ("true", "false"):
+            options = replace(options, partial=value == "true")
         else:
             raise UserError(
-                f"{option} in {text} is not an option of a weights file; use positions=size, "
-                "positions=reference or heads=N"
+                f"{option} in {text} is not an option of a weights file; use "
+                f"{', '.join(f'positions={way}' for way in ways)}, heads=N or partial=true"
             )
-    return before, _Options(positions, heads)
+    return before, options
 
 
 def _imported(name: str, options: _Options | None, shown: str) -> FrozenModel:
-    """A backbone from a weights file or from timm, with the input size it was trained with."""
+    """A backbone from elsewhere, with the input size it was trained with."""
     name = name.removeprefix(TIMM)
     options = options or _Options()
-    backbone = import_backbone(name, heads=options.heads, positions=options.positions)
-    backbone = backbone.eval().requires_grad_(False)
-    pixels = input_format(backbone)
+    made = import_network(
+        name, heads=options.heads, positions=options.positions, partial=options.partial
+    )
+    backbone, pixels = made.backbone.eval().requires_grad_(False), made.pixels
     known = {"mean": pixels.mean, "std": pixels.std} if pixels.mean and pixels.std else {}
     data = checked(DataConfig, {"channels": backbone.channels, **known}, f"{name}: data.")
-    kind = "file" if Path(name).is_file() else "timm"
     blueprint = Blueprint(
-        name=None if kind == "file" else name,
+        name=made.timm_name,
         heads=backbone.heads[0],
+        eps=made.eps,
         positions=backbone.positions,
         image_size=pixels.image_size,
         channels=backbone.channels,
     )
-    origin = {"weights": kind}
+    kind = "file" if made.timm_name is None else "timm"
+    origin = {"weights": kind, **made.detection.describe()}
     return FrozenModel(shown, backbone, pixels.image_size, data, origin=origin, blueprint=blueprint)

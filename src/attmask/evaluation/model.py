@@ -88,7 +88,8 @@ class FrozenModel:
     folder: Path | None = None
     """The run it belongs to, if any; its features and cards are saved there."""
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """Where the weights come from: teacher, student, untrained, file or timm; step and epoch."""
+    """Where the weights come from: teacher, student, untrained, file or timm; step and epoch, or
+    the layout of the file and which of its tensors were used."""
     blueprint: Blueprint = field(default_factory=Blueprint)
     """How to build the backbone again."""
     classifier: LinearClassifier | None = None

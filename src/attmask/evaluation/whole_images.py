@@ -166,9 +166,9 @@ def safe_name(name: str, *, keeps_ending: bool = False) -> str:
 def check_folder(out: Path, images: Path) -> None:
     """Raise an error if results would be written among the images or over a file."""
     if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; give a folder for the predictions")
+        raise UserError(f"{out} is a file; give a folder to write to")
     if out.absolute() == images.absolute():
-        raise UserError(f"{out} is the folder of the images; give another one for the predictions")
+        raise UserError(f"{out} is the folder of the images; give another one to write to")
 
 
 def in_folder(out: Path, kind: str, name: str, ending: str) -> Path:

@@ -21,6 +21,7 @@ from attmask.exporting.format import Forward
 from attmask.exporting.huggingface_names import block_tensors, embeddings
 from attmask.exporting.subject import Subject
 from attmask.mask import Grid
+from attmask.models.blocks import Block
 
 Kind = Literal["vit", "dinov2", "dinov2_with_registers"]
 _CLASSES = {
@@ -39,9 +40,9 @@ class AsHuggingFace:
     packages = ("transformers", "safetensors")
 
     def takes_other_sizes(self, subject: Subject) -> bool:
-        """Only its DINOv2 with registers resizes positions with antialiasing, as we do."""
-        is_same = subject.backbone.positions == "size"
-        return is_same and _kind(subject) == "dinov2_with_registers"
+        """Its DINOv2 with registers antialiases resized positions, the other classes do not."""
+        has_registers = _kind(subject) == "dinov2_with_registers"
+        return subject.backbone.positions == ("size" if has_registers else "no-antialias")
 
     def write(self, subject: Subject, folder: Path) -> None:
         """Write weights, config.json and preprocessor_config.json."""
@@ -71,7 +72,9 @@ class AsHuggingFace:
         with _quiet():
             model = auto.from_pretrained(folder, local_files_only=True).eval()
         prefix, layer = subject.backbone.prefix, subject.backbone.layer
-        more = {} if self.takes_other_sizes(subject) else _size_arguments(subject)
+        more = {}
+        if self.takes_other_sizes(subject) and _kind(subject) == "vit":
+            more = {"interpolate_pos_encoding": True}  # ViTModel refuses other sizes without it
 
         def forward(images: Tensor) -> dict[str, Tensor]:
             model.set_attn_implementation("sdpa")
@@ -109,11 +112,6 @@ def _kind(subject: Subject) -> Kind:
     return "dinov2" if reads_more or not isinstance(block.ls1, nn.Identity) else "vit"
 
 
-def _size_arguments(subject: Subject) -> dict[str, bool]:
-    """ViTModel refuses other sizes unless it is asked to resize its positions."""
-    return {"interpolate_pos_encoding": False} if _kind(subject) == "vit" else {}
-
-
 def _tensors(subject: Subject, grid: Grid) -> Iterator[tuple[str, Tensor]]:
     kind, classifier = _kind(subject), subject.classifier
     below = "" if classifier is None else f"{kind}."
@@ -123,6 +121,7 @@ def _tensors(subject: Subject, grid: Grid) -> Iterator[tuple[str, Tensor]]:
     if as_dinov2:
         yield f"{below}embeddings.mask_token", subject.backbone.mask_token
     for number, block in enumerate(subject.backbone.blocks):
+        assert isinstance(block, Block)
         for name, tensor in block_tensors(block, as_dinov2=as_dinov2):
             yield f"{below}encoder.layer.{number}.{name}", tensor
     for name in ("weight", "bias"):

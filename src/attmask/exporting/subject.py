@@ -49,8 +49,14 @@ class Subject:
 
     @property
     def vit(self) -> VisionTransformer:
-        """timm's network in the backbone."""
-        return self.model.backbone.vit
+        """timm's plain ViT in the backbone; an error if it is another class."""
+        vit = self.model.backbone.vit
+        if not isinstance(vit, VisionTransformer):
+            raise UserError(
+                f"{self.model.name} has rotary positions (timm's class {type(vit).__name__}), "
+                "which this format of attmask does not hold; use --format onnx or torch"
+            )
+        return vit
 
     @property
     def classifier(self) -> LinearClassifier | None:
@@ -65,7 +71,7 @@ class Subject:
     @property
     def trained_grid(self) -> Grid:
         """The grid that the network has position embeddings for."""
-        rows, columns = self.vit.patch_embed.grid_size
+        rows, columns = self.backbone.vit.patch_embed.grid_size
         return int(rows), int(columns)
 
     @property

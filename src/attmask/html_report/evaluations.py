@@ -1,14 +1,17 @@
 """The results of evaluations as rows of one table, each with its card and its command."""
 
+import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from attmask.errors import UserError
+from attmask.evaluation.catalog import TASKS
 from attmask.evaluation.reporting.card import Card, read_cards
 from attmask.metric import Metric, best
+from attmask.settings import Config
 
 log = logging.getLogger(__name__)
 _GROUPS = ("protocol", "dataset", "images", "network", "hashes", "software", "details")
@@ -91,20 +94,33 @@ def _text(value: object) -> str:
 
 
 def _command(folder: Path, card: Card) -> str:
-    """A command that repeats the measurement."""
+    """A command that repeats the measurement, with the settings that are not the task's own."""
     checkpoint = card.checkpoint
     shown = checkpoint.removeprefix(folder.name)
     named = f"{folder}{shown}" if checkpoint.startswith(folder.name) else checkpoint
-    settings = [
-        f"{card.task}.{name}={value}"
-        for name, value in card.protocol.items()
-        if name != "kind" and isinstance(value, int | float | str) and not isinstance(value, bool)
-    ]
-    words = [
-        "attmask evaluate",
-        quote(named),
-        card.task,
-        f"--data {quote(card.data)}",
-        *map(quote, settings),
-    ]
-    return " ".join(words)
+    words = [named, card.task, "--data", card.data, *_changes(card)]
+    words += [] if card.format == "fp32" else ["--precision", card.format]
+    words += ["--seed", str(card.seed)] if card.seed else []
+    return " ".join(["attmask evaluate", *map(quote, words)])
+
+
+def _changes(card: Card) -> Iterator[str]:
+    """The settings of a card that differ from those of its task; none for a task of others."""
+    task = next((task for task in TASKS if task.name == card.task), None)
+    if task is None:
+        return
+    for part, stated in ((task.protocol, card.protocol), (task.dataset, card.dataset)):
+        assert isinstance(part, Config)
+        usual = dict(_flat(part.model_dump(mode="json")))
+        for key, value in _flat(stated):
+            if key in usual and usual[key] != value:
+                yield f"{card.task}.{key}={json.dumps(value)}"
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings under their dotted names."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

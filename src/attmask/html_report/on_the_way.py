@@ -65,10 +65,11 @@ class ReportsOnTheWay:
         write_report([self._run], self._run / REPORT, device=self._device, check=check)
 
     def _look(self, check: Callable[[], None]) -> None:
-        reading = Reading.on(self._device, check)
+        curves = read_curves(self._run)
+        reading = Reading.of(curves.config, self._device, check)
         model = reading.newest(self._run)
         if self._gallery is None:
-            self._gallery = gallery_of(images_of(read_curves(self._run), None), model)
+            self._gallery = gallery_of(images_of(curves, None), model)
         snapshots.keep(self._run, reading.snapshot(model, self._gallery), self._gallery)
 
 

@@ -16,6 +16,7 @@ from attmask.evaluation.features.forward import Autocast, forward
 from attmask.evaluation.features.readout import CLS
 from attmask.evaluation.loading import load_model
 from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.reporting.progress import counting
 from attmask.hardware import Precision, choose_device
 from attmask.html_report import snapshots
 from attmask.html_report.embeddings import map_of, odd_of
@@ -42,10 +43,12 @@ class Reading:
     """Called between two batches; it may raise to end the report."""
 
     @classmethod
-    def on(cls, device: str, check: Callable[[], None] = lambda: None) -> "Reading":
-        """In fp32 on a device."""
+    def of(
+        cls, config: RunConfig, device: str, check: Callable[[], None] = lambda: None
+    ) -> "Reading":
+        """In the number format of a training, on a device."""
         chosen = choose_device(device)
-        return cls(chosen, Precision.choose("fp32", chosen).autocast, check)
+        return cls(chosen, Precision.choose(config.train.precision, chosen).autocast, check)
 
     def load(self, named: str) -> FrozenModel:
         """A network on the device."""
@@ -62,11 +65,12 @@ class Reading:
     def embeddings(self, model: FrozenModel, gallery: Gallery) -> Float[Tensor, "M D"]:
         """The [CLS] tokens of all images."""
         vectors = []
-        for batch in forward(
-            model.backbone, gallery.crops.batches(_BATCH), CLS, model.data, autocast=self.autocast
-        ):
-            self.check()
-            vectors.append(batch.values.cpu())
+        batches = gallery.crops.batches(_BATCH)
+        with counting("reading images for the report", len(gallery.crops)) as count:
+            for batch in forward(model.backbone, batches, CLS, model.data, autocast=self.autocast):
+                self.check()
+                vectors.append(batch.values.cpu())
+                count(len(batch.values))
         found = torch.cat(vectors)
         if not found.isfinite().all():
             raise UserError(

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -21,6 +22,7 @@ from attmask.html_report.series import metrics_of, series_of
 from attmask.html_report.timeline import timeline_of
 from attmask.html_report.verdict import verdict, warnings
 from attmask.run_baselines import read_baselines
+from attmask.run_config import RunConfig
 from attmask.run_status import read_status
 from attmask.software import software
 from attmask.wording import counted
@@ -62,7 +64,7 @@ def write_report(
             baseline=baseline,
             title=title,
             command=_command(folders, out, data, baseline),
-            reading=Reading.on(device, check),
+            reading_of=partial(Reading.of, device=device, check=check),
         )
     )
     if len(page) > MOST_BYTES:
@@ -84,7 +86,7 @@ def payload_of(
     baseline: str | None,
     title: str | None,
     command: str,
-    reading: Reading,
+    reading_of: Callable[[RunConfig], Reading],
 ) -> dict[str, Any]:
     """Everything that the page shows."""
     comparison = comparison_of(runs, baseline)  # first: it may refuse the baseline
@@ -97,7 +99,7 @@ def payload_of(
         "title": title or (names if len(runs) <= 2 else f"{counted(len(runs), 'run')} compared"),
         "command": command,
         "metrics": metrics_of(list(runs)),
-        "runs": [_run(run, data, reading, room) for run in runs],
+        "runs": [_run(run, data, reading_of(run.config), room) for run in runs],
         "comparison": comparison,
         "evaluations": evaluations({run.name: (run.folder, cards_of(run.folder)) for run in runs}),
     }

@@ -7,22 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import timm
-import timm.models.vision_transformer as timm_vit
 import torch
 from jaxtyping import Bool, Float, Float64
-from timm.layers import Attention, PatchEmbed
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from attmask.errors import UserError
 from attmask.mask import Grid, Mask
-from attmask.models.blocks import BRANCHES, Block, ChosenTokens
-from attmask.models.positions import Resize, resize_positions
+from attmask.models.architectures import ADVICE, AnyVit, adopt_blocks_, is_rotary, supported
+from attmask.models.blocks import BRANCHES, ChosenTokens, PreNormBlock
+from attmask.models.embedding import embed
+from attmask.models.positions import Resize
 from attmask.models.pretrained import create_pretrained
+from attmask.models.rotary import angles_of
 from attmask.settings import Config, setting
-
-_ADVICE = "use one of timm's vit_* or deit_* networks, e.g. vit_small_patch16_224"
 
 
 class BackboneConfig(Config):
@@ -44,11 +42,20 @@ class BackboneConfig(Config):
     registers: int | None = setting(
         None, "register tokens beside [CLS] (null: the network's own)", paper="0", ge=0, le=1000
     )
+    layer_scale: float | None = setting(
+        None,
+        "initial layer scale; DINOv3's own, 1e-5, starts slowly (null: the network's own)",
+        paper="none",
+        gt=0,
+        le=1,
+    )
     drop_path: float = setting(
         0.1, "drop path of the student's last block, rising over depth", paper="0.1", ge=0, lt=1
     )
     positions: Resize = setting(
-        "size", "how position embeddings are resized for other crop sizes", paper="reference"
+        "size",
+        "how position embeddings are resized for other crop sizes; rotary positions need none",
+        paper="reference",
     )
     init_std: float = setting(
         0.02,
@@ -90,17 +97,26 @@ class Selected(NamedTuple):
     patches: Float[Tensor, "M D"]
 
 
+class _Trunk(NamedTuple):
+    """All but the last block, with what that one needs."""
+
+    last: Float[Tensor, "B T D"]
+    """The input of the last block."""
+    watched: Float[Tensor, "B T D"]
+    """The input of the block whose attention is read."""
+    rope: Float[Tensor, "N R"] | None
+    """The angles of rotary positions."""
+
+
 class Backbone(nn.Module):
     """A timm ViT with a class token, a mask token and any image size."""
 
     def __init__(
-        self, vit: VisionTransformer, *, layer: int | None = None, positions: Resize = "size"
+        self, vit: AnyVit, *, layer: int | None = None, positions: Resize = "size"
     ) -> None:
         super().__init__()
-        _check_supported(vit)
-        self.vit = vit
-        for block in vit.blocks:
-            Block.adopt_(block)
+        self.vit: AnyVit = supported(vit)
+        adopt_blocks_(vit)
         self.mask_token = nn.Parameter(torch.zeros(1, vit.embed_dim))
         self.positions: Resize = positions
         self.layer = _layer_index(layer, len(vit.blocks))
@@ -136,9 +152,9 @@ class Backbone(nn.Module):
         return self.mask_token.device
 
     @property
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[PreNormBlock]:
         """The blocks, each a module that can be wrapped and hooked."""
-        return [block for block in self.vit.blocks if isinstance(block, Block)]
+        return [block for block in self.vit.blocks if isinstance(block, PreNormBlock)]
 
     @property
     def depth(self) -> int:
@@ -148,7 +164,7 @@ class Backbone(nn.Module):
     @property
     def heads(self) -> tuple[int, ...]:
         """The attention heads of each block."""
-        return tuple(b.attn.num_heads for b in self.blocks if isinstance(b.attn, Attention))
+        return tuple(block.attention.num_heads for block in self.blocks)
 
     @property
     def patch_size(self) -> int:
@@ -168,24 +184,23 @@ class Backbone(nn.Module):
         self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B N"] | None = None
     ) -> Tokens:
         """All tokens of images, whose patches may be masked."""
-        x, watched = self._trunk(images, mask)
-        x = self.vit.norm(self.blocks[-1](x))
+        trunk = self._trunk(images, mask)
+        x = self._last(trunk)
         return Tokens(
             cls=x[:, 0],
             patches=x[:, self.prefix :],
-            attention=self._attention(watched).mean(dim=1),
-            norms=self._norms(watched),
+            attention=self._attention(trunk),
+            norms=self._norms(trunk),
         )
 
     def summary(self, images: Float[Tensor, "B C height width"]) -> Summary:
         """`[CLS]` and its attention alone, for objectives that read no patches."""
-        x, watched = self._trunk(images, None)
-        only_cls = ChosenTokens.only_cls(len(images), x.device)
-        cls = self.vit.norm(self.blocks[-1](x, chosen=only_cls))
+        trunk = self._trunk(images, None)
+        only_cls = ChosenTokens.only_cls(len(images), images.device)
         return Summary(
-            cls=cls,
-            attention=self._attention(watched).mean(dim=1),
-            norms=self._norms(watched),
+            cls=self._last(trunk, chosen=only_cls),
+            attention=self._attention(trunk),
+            norms=self._norms(trunk),
         )
 
     def select(
@@ -196,14 +211,12 @@ class Backbone(nn.Module):
         keep: Float64[np.ndarray, "L 2 B"] | None = None,
     ) -> Selected:
         """`[CLS]` and the wanted patches of (masked) images; `keep` is the drop path."""
-        x, _ = self._trunk(images, mask, keep)
         chosen = (
-            ChosenTokens.only_cls(len(images), x.device)
+            ChosenTokens.only_cls(len(images), images.device)
             if wanted is None
             else ChosenTokens.cls_and(wanted, self.prefix)
         )
-        last_keep = None if keep is None else keep[-1]
-        x = self.vit.norm(self.blocks[-1](x, keep=last_keep, chosen=chosen))
+        x = self._last(self._trunk(images, mask, keep), keep, chosen)
         return Selected(cls=x[: len(images)], patches=x[len(images) :])
 
     def all_tokens(
@@ -212,19 +225,17 @@ class Backbone(nn.Module):
         keep: Float64[np.ndarray, "L 2 B"] | None = None,
     ) -> Float[Tensor, "B T D"]:
         """All tokens after the final norm; `keep` is the drop path."""
-        x, _ = self._trunk(images, None, keep)
-        tokens: Tensor = self.vit.norm(self.blocks[-1](x, keep=None if keep is None else keep[-1]))
-        return tokens
+        return self._last(self._trunk(images, None, keep), keep)
 
     def attention_heads(
         self, images: Float[Tensor, "B C height width"], layer: int | None = None
     ) -> Float[Tensor, "B H N"]:
         """The `[CLS]` attention of each head of a block, by default of the one that masks use."""
         index = self.layer if layer is None else _layer_index(layer, self.depth)
-        x = self._embed(images, None)
+        x, rope = self._embed(images, None), self._angles(images)
         for block in self.blocks[:index]:
-            x = block(x)
-        return self.blocks[index].cls_attention(x, self.prefix)
+            x = block(x, rope=rope)
+        return self.blocks[index].cls_attention(x, self.prefix, rope)
 
     def outputs(
         self,
@@ -236,9 +247,9 @@ class Backbone(nn.Module):
     ) -> Float[Tensor, "layers B T D"]:
         """All tokens after each of some blocks, counted from 1; `keep` is the drop path, and `norm`
         puts them through the final norm."""
-        x, after = self._embed(images, None), {}
+        x, rope, after = self._embed(images, None), self._angles(images), {}
         for number, block in enumerate(self.blocks[: max(layers)], start=1):
-            x = self._run(block, x, None if keep is None else keep[number - 1])
+            x = self._run(block, x, rope, None if keep is None else keep[number - 1])
             if number in layers:
                 after[number] = x
         tokens: Tensor = torch.stack([after[number] for number in layers])
@@ -269,58 +280,58 @@ class Backbone(nn.Module):
         images: Float[Tensor, "B C height width"],
         mask: Bool[Tensor, "B N"] | None,
         keep: Float64[np.ndarray, "L 2 B"] | None = None,
-    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T D"]]:
-        """The input of the last block and the input of the block whose attention is read."""
+    ) -> _Trunk:
         x = watched = self._embed(images, mask)
+        rope = self._angles(images)
         for i, block in enumerate(self.blocks[:-1]):
-            x = self._run(block, x, None if keep is None else keep[i])
+            x = self._run(block, x, rope, None if keep is None else keep[i])
             if i < self.layer:
                 watched = x
-        return x, watched
+        return _Trunk(x, watched, rope)
 
     def _run(
-        self, block: Block, x: Float[Tensor, "B T D"], keep: Float64[np.ndarray, "2 B"] | None
+        self,
+        block: PreNormBlock,
+        x: Float[Tensor, "B T D"],
+        rope: Float[Tensor, "N R"] | None,
+        keep: Float64[np.ndarray, "2 B"] | None,
     ) -> Float[Tensor, "B T D"]:
         if self._recompute and torch.is_grad_enabled():
             y: Tensor = checkpoint(
-                block, x, keep=keep, use_reentrant=False, preserve_rng_state=False
+                block, x, rope=rope, keep=keep, use_reentrant=False, preserve_rng_state=False
             )
         else:
-            y = block(x, keep=keep)
+            y = block(x, rope=rope, keep=keep)
         return y
 
-    def _attention(self, watched: Float[Tensor, "B T D"]) -> Float[Tensor, "B H N"]:
-        return self.blocks[self.layer].cls_attention(watched, self.prefix)
+    def _last(
+        self,
+        trunk: _Trunk,
+        keep: Float64[np.ndarray, "L 2 B"] | None = None,
+        chosen: ChosenTokens | None = None,
+    ) -> Float[Tensor, "*tokens D"]:
+        """The last block and the final norm, for all tokens or for the chosen ones."""
+        last_keep = None if keep is None else keep[-1]
+        x = self.blocks[-1](trunk.last, rope=trunk.rope, keep=last_keep, chosen=chosen)
+        tokens: Tensor = self.vit.norm(x)
+        return tokens
 
-    def _norms(self, watched: Float[Tensor, "B T D"]) -> Float[Tensor, "B N"]:
-        norms: Tensor = torch.linalg.vector_norm(watched[:, self.prefix :], dim=-1)
+    def _attention(self, trunk: _Trunk) -> Float[Tensor, "B N"]:
+        block = self.blocks[self.layer]
+        return block.cls_attention(trunk.watched, self.prefix, trunk.rope).mean(dim=1)
+
+    def _norms(self, trunk: _Trunk) -> Float[Tensor, "B N"]:
+        norms: Tensor = torch.linalg.vector_norm(trunk.watched[:, self.prefix :], dim=-1)
         return norms
+
+    def _angles(self, images: Float[Tensor, "B C height width"]) -> Float[Tensor, "N R"] | None:
+        return angles_of(self.vit, self.grid(*images.shape[-2:]), images.device)
 
     def _embed(
         self, images: Float[Tensor, "B C height width"], mask: Bool[Tensor, "B N"] | None
     ) -> Float[Tensor, "B T D"]:
-        """Patches to tokens, masked ones replaced before their position is added (equation 2)."""
-        vit = self.vit
         grid = self.grid(*images.shape[-2:])
-        patches = vit.patch_embed.norm(vit.patch_embed.proj(images).flatten(2).transpose(1, 2))
-        if mask is not None:
-            patches = torch.where(mask[..., None], self.mask_token.to(patches.dtype), patches)
-        prefix: list[Tensor] = [t for t in (vit.cls_token, vit.reg_token) if t is not None]
-        first = torch.cat(prefix, dim=1).expand(
-            images.shape[0], -1, -1
-        )  # len would fix it in exports
-        if vit.pos_embed is not None:
-            placed = 0 if vit.no_embed_class else self.prefix
-            where = vit.pos_embed[:, placed:]
-            patches = patches + resize_positions(where, self._trained_grid, grid, self.positions)
-            first = first + vit.pos_embed[:, :placed] if placed else first
-        x: Tensor = vit.norm_pre(torch.cat([first, patches], dim=1))
-        return x
-
-    @property
-    def _trained_grid(self) -> Grid:
-        rows, cols = self.vit.patch_embed.grid_size
-        return int(rows), int(cols)
+        return embed(self.vit, images, grid, mask, self.mask_token, self.positions)
 
 
 def build_backbone(
@@ -332,11 +343,12 @@ def build_backbone(
         "embed_dim": config.width,
         "depth": config.depth,
         "num_heads": config.heads,
-        "reg_tokens": config.registers,
+        "init_values": config.layer_scale,
     }
     if not timm.is_model(config.name):
         near = ", ".join(timm.list_models(f"{config.name[:9]}*")[:3]) or "vit_small_patch16_224"
         raise UserError(f"timm has no network {config.name!r}; try {near}")
+    asked["num_reg_tokens" if is_rotary(config.name) else "reg_tokens"] = config.registers
     if config.width is not None and config.heads is not None and config.width % config.heads:
         raise UserError(f"width {config.width} is not a multiple of {config.heads} heads")
     try:
@@ -354,9 +366,8 @@ def build_backbone(
         )
     except (AssertionError, TypeError, RuntimeError) as error:  # timm's ways to say no
         why = next(iter(str(error).splitlines()), "no class token")
-        raise UserError(f"timm cannot build {config.name} as asked ({why}); {_ADVICE}") from error
-    _check_supported(vit)
-    assert isinstance(vit, VisionTransformer)
+        raise UserError(f"timm cannot build {config.name} as asked ({why}); {ADVICE}") from error
+    vit = supported(vit)
     backbone = Backbone(vit, layer=layer, positions=config.positions)
     if not config.pretrained and vit.cls_token is not None:
         nn.init.trunc_normal_(vit.cls_token, std=0.02)  # timm starts it at 1e-6
@@ -386,18 +397,3 @@ def _layer_index(layer: int | None, depth: int) -> int:
     if layer is not None and not 1 <= layer <= depth:
         raise UserError(f"attention of layer {layer} asked, the network has layers 1 to {depth}")
     return depth - 1 if layer is None else layer - 1
-
-
-def _check_supported(vit: nn.Module) -> None:
-    """Raise an error unless the network is a plain pre-norm ViT, as `blocks.py` needs."""
-    plain = (
-        type(vit) is VisionTransformer  # a distilled one has one token more
-        and vit.cls_token is not None
-        and type(vit.patch_embed) is PatchEmbed
-        and all(type(b) in (timm_vit.Block, Block) for b in vit.blocks)
-        and all(type(b.attn) is Attention for b in vit.blocks)
-    )
-    if not plain:
-        raise UserError(
-            f"{type(vit).__name__} is not a plain vision transformer with a class token; {_ADVICE}"
-        )

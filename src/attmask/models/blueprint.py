@@ -4,12 +4,14 @@ from collections.abc import Mapping
 
 import timm
 import torch
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from attmask.models.architectures import supported
 from attmask.models.backbone import Backbone, BackboneConfig, build_backbone
-from attmask.models.interop import network_for
+from attmask.models.importing.architecture import network_for
+from attmask.models.importing.weights import EPS
 from attmask.models.positions import Resize
+from attmask.models.rotary_weights import eva_network_for, has_rotary_positions
 from attmask.settings import Config, setting
 
 
@@ -19,6 +21,7 @@ class Blueprint(Config):
     config: BackboneConfig | None = setting(None, "settings, if a run of attmask made it")
     name: str | None = setting(None, "timm's name, if it came from there")
     heads: int | None = setting(None, "attention heads, if it came from a file")
+    eps: float = setting(EPS, "epsilon of the layer norms, if it came from a file", gt=0, lt=1)
     positions: Resize = setting("size", "how position embeddings are resized")
     image_size: int = setting(224, "side of the images that it expects", ge=1)
     channels: int = setting(3, "channels of these images", ge=1)
@@ -38,9 +41,11 @@ class Blueprint(Config):
                 plain, image_size=self.image_size, channels=self.channels, layer=self.layer
             )
         if self.name is not None:
-            vit = timm.create_model(self.name, num_classes=0)
-            assert isinstance(vit, VisionTransformer)
+            vit = supported(timm.create_model(self.name, num_classes=0))
         else:
             own = {k.removeprefix("vit."): t for k, t in tensors.items() if k.startswith("vit.")}
-            vit = network_for(where, own, self.heads)
+            if has_rotary_positions(own):
+                vit = eva_network_for(where, own, self.heads, eps=self.eps)
+            else:
+                vit = network_for(where, own, self.heads, eps=self.eps)
         return Backbone(vit, layer=self.layer, positions=self.positions)

@@ -1,40 +1,44 @@
-"""Import plain vision transformers from a file of weights or from timm."""
+"""Import vision transformers: files, Hugging Face directories, names of timm or of the hub."""
 
-import math
+import logging
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import timm
 import torch
-from timm.models.vision_transformer import Block, VisionTransformer
+from timm.models.eva import Eva
+from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from attmask.errors import UserError
+from attmask.models.architectures import AnyVit, supported
 from attmask.models.backbone import Backbone
+from attmask.models.importing.architecture import Filled, filled_network
+from attmask.models.importing.directory import (
+    is_directory_of_weights,
+    read_config,
+    read_folder,
+    read_preprocessor,
+)
+from attmask.models.importing.hub import HUB, downloaded
+from attmask.models.importing.huggingface import huggingface_weights, is_in_transformers_names
+from attmask.models.importing.plain import plain_weights
+from attmask.models.importing.timm_folder import timm_folder_weights
+from attmask.models.importing.weights import EPS, Detection, Weights
 from attmask.models.positions import Resize
 from attmask.models.pretrained import create_pretrained
+from attmask.models.rotary_weights import TEMPERATURE, eva_network_for, has_rotary_positions
 from attmask.models.weights_file import (
     ENDINGS,
-    WANTED,
-    listed,
-    name_of,
     read_weights,
     refuse_not_finite,
     refuse_unusable,
 )
+from attmask.wording import counted
 
-_LEFT_OUT = re.compile(r"(head|dino_head|ibot_head)\.|(masked_embed|mask_token)$|decoder_")
-_ESSENTIAL = (
-    "cls_token",
-    "pos_embed",
-    "patch_embed.proj.weight",
-    "blocks.0.attn.qkv.weight",
-    "blocks.0.mlp.fc1.weight",
-)
-_HEAD_WIDTH = 64  # of nearly all plain ViTs
-_OTHER_HEADS = {1280: 16, 1408: 16, 1664: 16}  # ViT-H, -g and -G: 16 wider heads
+log = logging.getLogger(__name__)
+
 _DINOV2_PATCH = 14
 
 
@@ -47,46 +51,105 @@ class InputFormat:
     std: tuple[float, ...] | None
 
 
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """A backbone, the input it wants, and what was found where it came from."""
+
+    backbone: Backbone
+    pixels: InputFormat
+    detection: Detection
+    eps: float = EPS
+    """Of the layer norms."""
+    timm_name: str | None = None
+    """The name by which timm builds it again; None if its tensors tell all."""
+
+
 def import_backbone(
-    file_or_name: str | Path, *, heads: int | None = None, positions: Resize | None = None
+    file_or_name: str | Path,
+    *,
+    heads: int | None = None,
+    positions: Resize | None = None,
+    partial: bool = False,
 ) -> Backbone:
-    """A plain ViT from a .safetensors, .pth, .pt or .bin file, or timm's pretrained one.
+    """The backbone of `import_network` alone."""
+    return import_network(file_or_name, heads=heads, positions=positions, partial=partial).backbone
+
+
+def import_network(
+    file_or_name: str | Path,
+    *,
+    heads: int | None = None,
+    positions: Resize | None = None,
+    partial: bool = False,
+) -> Imported:
+    """A ViT from a .safetensors, .pth, .pt or .bin file, a Hugging Face directory, timm or the hub.
 
     The number of heads cannot be told from a file: it is `heads`, or the entry `heads` in the
     file, or the usual one for this width, which is one for every 64 but in the largest ViTs.
     `positions` says how position embeddings are resized for other image sizes: by default as the
-    entry `positions` in the file says, else as the architecture says (`usual_resize`), or for a
-    name of timm as those did who trained it. Heads, decoders and mask tokens that lie beside the
-    backbone never change its features.
+    entry `positions` in the file says, else as the architecture says (`usual_resize`), as
+    transformers does for its directories, or for a name of timm as those did who trained it.
+    Heads, decoders and mask tokens that lie beside the backbone never change its features. Less
+    than the whole backbone is an error unless `partial` is set: what is missing then has initial
+    weights. One line of the log says what was found.
     """
+    named = str(file_or_name)
     path = Path(file_or_name)
-    if path.suffix in ENDINGS or path.is_file():
-        return _from_file(path, heads, positions)
-    return _from_timm(str(file_or_name), positions)
+    if named.startswith(HUB):
+        folder = downloaded(named)
+        if folder is None:
+            made = _from_timm(named, positions)
+        else:
+            made = _from_weights(named, _in_folder(folder), heads, positions, partial)
+    elif is_directory_of_weights(path):
+        made = _from_weights(named, _in_folder(path), heads, positions, partial)
+    elif path.suffix in ENDINGS or path.is_file():
+        made = _from_weights(named, _in_file(path, heads, positions), heads, positions, partial)
+    else:
+        made = _from_timm(named, positions)
+    log.info("%s: %s", named, _line(made))
+    return made
 
 
 def input_format(backbone: Backbone) -> InputFormat:
-    """The input format of an imported backbone."""
+    """The input format of a backbone as timm states it."""
     rows, _ = backbone.vit.patch_embed.grid_size
     known = getattr(backbone.vit, "pretrained_cfg", None) or {}
     mean, std = (tuple(known[name]) if name in known else None for name in ("mean", "std"))
     return InputFormat(int(rows) * backbone.patch_size, mean, std)
 
 
-def _from_timm(name: str, positions: Resize | None) -> Backbone:
-    is_on_the_hub = name.startswith(("hf_hub:", "hf-hub:"))
+def _line(made: Imported) -> str:
+    """What was found, for people."""
+    backbone = made.backbone
+    rows, cols = backbone.vit.patch_embed.grid_size
+    registers = backbone.prefix - 1
+    parts = (
+        f"layout of {made.detection.layout}",
+        f"width {backbone.width}",
+        counted(backbone.depth, "block"),
+        counted(backbone.heads[0], "head"),
+        f"patches of {backbone.patch_size}",
+        f"{rows} x {cols} positions (resized: {backbone.positions})",
+        counted(registers, "register") if registers else "no registers",
+    )
+    return f"{', '.join(parts)}; tensors: {made.detection.counts}"
+
+
+def _from_timm(name: str, positions: Resize | None) -> Imported:
+    is_on_the_hub = name.startswith(HUB)
     if not is_on_the_hub and not timm.is_model(name):
         raise UserError(
-            f"{name} is neither a file nor a network of timm; give a {', '.join(ENDINGS)} "
-            "file or a name such as vit_base_patch16_224.dino"
+            f"{name} is neither a file, nor a Hugging Face directory, nor a network of timm; give "
+            f"a {', '.join(ENDINGS)} file or a name such as vit_base_patch16_224.dino"
         )
     try:
         if not is_on_the_hub:
             with torch.device("meta"):  # what cannot be used is refused before it is fetched
-                Backbone(_plain(timm.create_model(name, num_classes=0)))
+                Backbone(supported(timm.create_model(name, num_classes=0)))
         with torch.random.fork_rng(devices=[]):  # timm draws weights before it has them
             instead = "give the file of its weights"
-            vit = _plain(create_pretrained(name, instead=instead, num_classes=0))
+            vit = supported(create_pretrained(name, instead=instead, num_classes=0))
     except UserError:
         raise
     except (RuntimeError, ValueError) as fault:  # no such weights, or not these
@@ -94,42 +157,80 @@ def _from_timm(name: str, positions: Resize | None) -> Backbone:
         raise UserError(f"timm cannot build {name} ({why}); use another name or a file") from fault
     by_reference = re.search(r"\.dino$|_dinov2\.", name) and "_reg" not in name
     how: Resize = "reference" if by_reference else "size"
-    return Backbone(vit, positions=positions or how).eval()
+    backbone = Backbone(vit, positions=positions or how).eval()
+    detection = Detection(f"timm {name}", len(vit.state_dict()))
+    return Imported(backbone, input_format(backbone), detection, timm_name=name)
 
 
-def _plain(network: nn.Module) -> VisionTransformer:
-    if not isinstance(network, VisionTransformer):
-        raise UserError(
-            f"{type(network).__name__} is not a vision transformer; use one of timm's vit_*"
-        )
-    return network
+def _in_folder(folder: Path) -> Weights:
+    """The weights of a directory of transformers or timm."""
+    config, stored = read_config(folder), read_folder(folder)
+    if "architecture" in config and "model_type" not in config:
+        return timm_folder_weights(folder, stored, config)
+    return huggingface_weights(folder, stored, config, read_preprocessor(folder))
 
 
-def _from_file(path: Path, heads: int | None, positions: Resize | None) -> Backbone:
+def _in_file(path: Path, heads: int | None, positions: Resize | None) -> Weights:
+    """The weights of one file; the config of transformers counts if it lies beside it."""
     stored = read_weights(path)
-    heads = stored.heads if heads is None else heads
-    positions = positions or stored.positions
+    if is_in_transformers_names(stored.tensors):
+        folder = path.parent
+        if not is_directory_of_weights(folder):
+            return huggingface_weights(path, stored)
+        return huggingface_weights(path, stored, read_config(folder), read_preprocessor(folder))
     is_ours = any("backbone.vit." in name for name in stored.tensors)
-    if is_ours and (heads is None or positions is None):
+    if is_ours and not ((heads or stored.heads) and (positions or stored.positions)):
         raise UserError(
             f"{path} belongs to a run of attmask, whose config.yaml says more; give RUN itself, or "
             "heads= and positions="
         )
-    tensors = _in_timms_names(path, stored.tensors)
-    mask_token = tensors.get("masked_embed", tensors.get("mask_token"))
-    used = {name: tensor for name, tensor in tensors.items() if not _LEFT_OUT.match(name)}
-    refuse_unusable(path, used)
-    backbone = Backbone(network_for(path, used, heads))
+    return plain_weights(path, stored)
+
+
+def _from_weights(
+    named: str, weights: Weights, heads: int | None, positions: Resize | None, partial: bool
+) -> Imported:
+    heads = weights.heads if heads is None else heads
+    tensors = dict(weights.tensors)
+    refuse_unusable(named, tensors)
+    network = _network(named, weights, tensors, heads, partial)
+    backbone = Backbone(network.vit)
+    left_out = (*weights.left_out, *network.left_out)
+    token, used = weights.mask_token, len(backbone.vit.state_dict()) - len(network.missing)
     # MAE's mask token is another one, as wide as its decoder.
-    if mask_token is not None and mask_token.numel() == backbone.width:
-        refuse_unusable(path, {"the mask token": mask_token})
-        refuse_not_finite(path, {"the mask token": mask_token})
-        backbone.mask_token.data.copy_(mask_token.reshape(1, -1))
-    backbone.positions = positions or usual_resize(backbone.vit)
-    return backbone.eval()
+    if token is not None and token.numel() == backbone.width:
+        refuse_unusable(named, {"the mask token": token})
+        refuse_not_finite(named, {"the mask token": token})
+        backbone.mask_token.data.copy_(token.reshape(1, -1))
+        used += 1
+    elif token is not None:
+        left_out = ("mask_token", *left_out)
+    backbone.positions = positions or weights.positions or usual_resize(backbone.vit)
+    detection = Detection(weights.layout, used, left_out, network.missing, weights.beside)
+    own = input_format(backbone)
+    size = weights.image_size or own.image_size
+    if size % backbone.patch_size:
+        size = own.image_size
+    pixels = InputFormat(size, weights.mean, weights.std)
+    return Imported(backbone.eval(), pixels, detection, weights.eps)
 
 
-def usual_resize(vit: VisionTransformer) -> Resize:
+def _network(
+    named: str, weights: Weights, tensors: dict[str, Tensor], heads: int | None, partial: bool
+) -> Filled:
+    """The network of the tensors: a plain ViT, or one with rotary positions."""
+    if not has_rotary_positions(tensors):
+        return filled_network(named, tensors, heads, eps=weights.eps, partial=partial)
+    temperature = weights.rotary.get("rope_theta", TEMPERATURE)
+    if temperature != TEMPERATURE:
+        raise UserError(
+            f"{named} has rotary positions of rope_theta={temperature}; wanted {TEMPERATURE:g}, as "
+            "every DINOv3 has"
+        )
+    return Filled(eva_network_for(named, tensors, heads, eps=weights.eps))
+
+
+def usual_resize(vit: AnyVit) -> Resize:
     """How position embeddings of this architecture are resized by default.
 
     DINO, iBOT and AttMask train a plain ViT: `[CLS]` has a position, queries have biases, there is
@@ -139,6 +240,8 @@ def usual_resize(vit: VisionTransformer) -> Resize:
     supervised ViT, DeiT and MAE are built exactly like DINO's: nothing in their weights tells them
     apart, and they count as DINO's unless the user or the file says otherwise.
     """
+    if isinstance(vit, Eva):
+        return "size"  # its positions are rotary: there is nothing to resize
     block = vit.blocks[0]
     has_layer_scale = isinstance(block, Block) and not isinstance(block.ls1, nn.Identity)
     has_bias = isinstance(block, Block) and block.attn.get_submodule("qkv").bias is not None
@@ -146,137 +249,3 @@ def usual_resize(vit: VisionTransformer) -> Resize:
         return "size"
     is_dinov2 = vit.patch_embed.patch_size[0] == _DINOV2_PATCH
     return "reference" if is_dinov2 or not has_layer_scale else "size"
-
-
-def _in_timms_names(path: Path, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors without the prefixes of training wrappers."""
-    plain_wrapper = re.compile(r"^(module\.|_orig_mod\.)+")
-    has_teacher = any(plain_wrapper.sub("", name).startswith("teacher.") for name in stored)
-    named: dict[str, Tensor] = {}
-    for name, tensor in stored.items():
-        if has_teacher and not plain_wrapper.sub("", name).startswith("teacher."):
-            continue
-        plain = re.sub(r"^(module\.|_orig_mod\.|teacher\.|backbone\.|vit\.)+", "", name)
-        # DINOv2 trains its blocks in groups: blocks.GROUP.BLOCK, the blocks counted throughout.
-        plain = re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", plain)
-        if plain in named:
-            raise UserError(
-                f"{path} holds {name_of(plain)} twice, once as {name_of(name)}; save one network "
-                "alone"
-            )
-        named[plain] = tensor
-    return named
-
-
-def network_for(
-    path: Path | str, tensors: dict[str, Tensor], heads: int | None
-) -> VisionTransformer:
-    """The network whose parameters have these shapes, with these values."""
-    lacking = [name for name in _ESSENTIAL if name not in tensors]
-    if lacking:
-        raise UserError(f"{path} has no {lacking[0]}: found {listed(tensors)}; {WANTED}")
-    shapes = {name: tuple(tensors[name].shape) for name in _ESSENTIAL}
-    patch_shape = shapes["patch_embed.proj.weight"]
-    is_square = patch_shape[2:3] == patch_shape[3:4]
-    dimensions = [len(shape) for shape in shapes.values()]
-    if dimensions != [3, 3, 4, 2, 2] or not is_square or any(0 in s for s in shapes.values()):
-        told = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise UserError(f"{path} has shapes that no plain ViT has: {told}; {WANTED}")
-    if "register_tokens" in tensors:
-        _fold_registers_(path, tensors)
-    width, channels, patch, _ = patch_shape
-    hidden = shapes["blocks.0.mlp.fc1.weight"][0]
-    registers = _registers(path, tensors)
-    side, is_cls_placed = _grid(path, tensors["pos_embed"].shape[1], 1 + registers)
-    depth = _depth(path, tensors)
-    with torch.device("meta"):  # no weights are drawn: all of them come from the file
-        vit = VisionTransformer(
-            img_size=side * patch,
-            patch_size=patch,
-            in_chans=channels,
-            num_classes=0,
-            embed_dim=width,
-            depth=depth,
-            num_heads=_heads(path, width, heads),
-            mlp_ratio=(hidden + 0.5) / width,  # timm rounds the product down
-            qkv_bias="blocks.0.attn.qkv.bias" in tensors,
-            init_values=1.0 if "blocks.0.ls1.gamma" in tensors else None,
-            no_embed_class=not is_cls_placed,
-            reg_tokens=registers,
-            weight_init="skip",
-        )
-    _fill(path, vit, tensors)
-    return vit
-
-
-def _fill(path: Path | str, vit: VisionTransformer, tensors: Mapping[str, Tensor]) -> None:
-    """Load the tensors; a missing or unexpected one is an error."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in vit.state_dict().items()}
-    unknown = [name for name in tensors if name not in wanted]
-    missing = [name for name in wanted if name not in tensors]
-    wrong = [n for n in wanted if n in tensors and wanted[n] != tuple(tensors[n].shape)]
-    for names, what in (
-        (unknown, "weights that a plain ViT does not have"),
-        (missing, "a plain ViT without all its weights, of which it lacks"),
-        (wrong, "weights of a shape that does not fit the others"),
-    ):
-        if names:
-            raise UserError(f"{path} holds {what}: {listed(names)}; {WANTED}")
-    full = {name: tensor.float() for name, tensor in tensors.items()}
-    refuse_not_finite(path, full)
-    vit.load_state_dict(full, assign=True)
-
-
-def _depth(path: Path | str, tensors: Mapping[str, Tensor]) -> int:
-    """The number of blocks, each of which must be there: a number in a name may be any."""
-    found = {match[1] for name in tensors if (match := re.match(r"blocks\.(\d+)\.", name))}
-    lacking = [number for number in range(len(found)) if str(number) not in found]
-    if lacking:
-        raise UserError(
-            f"{path} has {len(found)} blocks, but none with number {lacking[0]}; {WANTED}"
-        )
-    return len(found)
-
-
-def _registers(path: Path | str, tensors: Mapping[str, Tensor]) -> int:
-    shape = tuple(tensors["reg_token"].shape) if "reg_token" in tensors else (1, 0, 0)
-    if len(shape) != 3:
-        raise UserError(f"{path} has register tokens of shape {shape}; wanted (1, number, width)")
-    return shape[1]
-
-
-def _fold_registers_(path: Path | str, tensors: dict[str, Tensor]) -> None:
-    """DINOv2 places `[CLS]` but no register; timm has such networks place neither."""
-    positions, cls = tensors["pos_embed"], tensors["cls_token"]
-    if positions.shape[-1] != cls.shape[-1]:
-        raise UserError(
-            f"{path} has cls_token of width {cls.shape[-1]} and pos_embed of width "
-            f"{positions.shape[-1]}; {WANTED}"
-        )
-    tensors["reg_token"] = tensors.pop("register_tokens")
-    tensors["cls_token"] = cls + positions[:, :1]
-    tensors["pos_embed"] = positions[:, 1:]
-
-
-def _grid(path: Path | str, positions: int, prefix: int) -> tuple[int, bool]:
-    """The side of the grid of patches, and whether `[CLS]` and registers have positions too."""
-    for patches, is_cls_placed in ((positions - prefix, True), (positions, False)):
-        side = math.isqrt(max(0, patches))
-        if side > 0 and side * side == patches:
-            return side, is_cls_placed
-    raise UserError(
-        f"{path} has {positions} positions, which is no square grid with {prefix} tokens before "
-        "it or without; networks for images that are not square cannot be imported"
-    )
-
-
-def _heads(path: Path | str, width: int, heads: int | None) -> int:
-    if heads is None and width % _HEAD_WIDTH:
-        raise UserError(
-            f"{path} has tokens of width {width}, which is not a multiple of {_HEAD_WIDTH}: the "
-            "number of heads cannot be told; give heads=, or store it as the entry heads"
-        )
-    found = _OTHER_HEADS.get(width, width // _HEAD_WIDTH) if heads is None else heads
-    if found < 1 or width % found:
-        raise UserError(f"{path} has tokens of width {width}, not a multiple of {found} heads")
-    return found

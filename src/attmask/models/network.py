@@ -52,6 +52,11 @@ class Network(nn.Module):
         heads = {id(h): h for h in (self.head, self.patch_head)}.values()
         return [p for head in heads for p in head.last_layer.parameters()]
 
+    def of_backbone(self) -> list[nn.Parameter]:
+        """The parameters that change the features of images; the mask token does not."""
+        mask_token = self.backbone.mask_token
+        return [p for p in self.backbone.parameters() if p is not mask_token]
+
 
 class Student(Network):
     """Predicts the teacher's output from crops with masked patches."""

@@ -32,6 +32,8 @@ class StoredWeights:
     tensors: Mapping[str, Tensor]
     heads: int | None
     positions: Resize | None
+    beside: tuple[str, ...] = ()
+    """Other entries of the file, which are not read: a student, an optimizer."""
 
 
 def read_weights(path: Path) -> StoredWeights:
@@ -39,7 +41,9 @@ def read_weights(path: Path) -> StoredWeights:
     if not path.is_file():
         found = f"{path} is not a file" if path.exists() else f"there is no file {path}"
         raise UserError(f"{found}; give a {', '.join(ENDINGS)} file")
-    return _safetensors(path) if path.suffix == ".safetensors" else _pickled(path)
+    if path.suffix == ".safetensors":
+        return _safetensors(path)
+    return _unwrapped(path, read_pickled(path))
 
 
 def _safetensors(path: Path) -> StoredWeights:
@@ -60,7 +64,11 @@ def _safetensors(path: Path) -> StoredWeights:
     )
 
 
-def _pickled(path: Path) -> StoredWeights:
+def read_pickled(path: Path) -> object:
+    """The content of a file of torch.save: tensors, plain values, and arguments of a command line.
+
+    Anything else could run code when it is read, and is refused before it does.
+    """
     try:
         _refuse_archives_of_others(path)
         # Checkpoints of DINO and its descendants hold their command line, which is harmless.
@@ -69,7 +77,7 @@ def _pickled(path: Path) -> StoredWeights:
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("ignore")  # of what is refused or checked below
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True)
     except UserError:
         raise
     except PermissionError as fault:
@@ -83,7 +91,6 @@ def _pickled(path: Path) -> StoredWeights:
         raise UserError(
             f"{path} is damaged or not a PyTorch checkpoint; download it again"
         ) from fault
-    return _unwrapped(path, content)
 
 
 def _unreadable(path: Path) -> UserError:
@@ -113,6 +120,7 @@ def _refuse_archives_of_others(path: Path) -> None:
 def _unwrapped(path: Path, content: object) -> StoredWeights:
     heads: int | None = None
     positions: Resize | None = None
+    beside: list[str] = []
     seen: set[int] = set()
     while isinstance(content, Mapping) and id(content) not in seen:
         seen.add(id(content))
@@ -121,9 +129,10 @@ def _unwrapped(path: Path, content: object) -> StoredWeights:
         positions = _stated_resize(path, content.get("positions")) or positions
         inner = next((w for w in _WRAPPERS if isinstance(content.get(w), Mapping)), None)
         if inner is None and tensors:
-            return StoredWeights(tensors, heads, positions)
+            return StoredWeights(tensors, heads, positions, tuple(beside))
         if inner is None:
             break
+        beside += [str(name) for name in content if name != inner]
         content = content[inner]
     found = listed(map(str, content)) if isinstance(content, Mapping) else type(content).__name__
     raise UserError(f"{path} has no weights: found {found}; {WANTED}")

@@ -23,7 +23,7 @@ def complete(recipe: AnyTuned, start: str | Path, out: Path, overrides: Sequence
     A run that goes on has all of it in its own settings.
     """
     _refuse_epochs_of_a_length_in_steps(recipe, overrides)
-    named = _absolute(str(start))
+    named = absolute(str(start))
     if (out / CONFIG).is_file():
         there = from_yaml(out / CONFIG, type(recipe))  # another kind of run is refused
         if checkpoint.newest(out / CHECKPOINTS) is not None:
@@ -54,7 +54,7 @@ def _with_input(recipe: AnyTuned, start: str, known: FrozenModel | AnyTuned) -> 
     return changed.with_image_size(known.image_size)
 
 
-def _absolute(named: str) -> str:
+def absolute(named: str) -> str:
     """The same checkpoint from any folder: a path becomes absolute, also one that is gone."""
     before, at, after = named.rpartition("@")
     for path, rest in ((named, ""), (before, f"{at}{after}")):

@@ -8,7 +8,8 @@ from typing import Literal
 from attmask import checkpoint
 from attmask.errors import UserError
 from attmask.evaluation.reporting.animation import write_animation
-from attmask.visualization.cells import Pixels, heads_cell, map_cell
+from attmask.visualization.attention import HEADS_TITLE
+from attmask.visualization.cells import Pixels, colour_range, heads_cell, map_cell
 from attmask.visualization.layout import picture
 from attmask.visualization.pca import coloured, projection_of
 from attmask.visualization.projection import aligned
@@ -42,15 +43,16 @@ def _attention_frames(networks: Sequence[Network]) -> list[Sheet]:
     """Of each image, one range of colours holds for all frames."""
     images = range(len(networks[0].seen))
     maps = [[network.seen[i].attention for network in networks] for i in images]
-    lows = [min(float(one.min()) for one in row) for row in maps]
-    highs = [max(float(one.max()) for one in row) for row in maps]
+    ranges = [[colour_range(one) for one in row] for row in maps]
+    lows = [min(low for low, _ in row) for row in ranges]
+    highs = [max(high for _, high in row) for row in ranges]
 
     def cells(network: Network, i: int) -> list[Pixels]:
         seen = network.seen[i]
         attention = map_cell(seen.photo, seen.on_grid(seen.attention), lows[i], highs[i])
         return [seen.photo, attention, heads_cell(seen.photo, seen.heads, seen.grid)]
 
-    columns = ("image", "mean attention", "heads, top 60 %")
+    columns = ("image", "mean attention", HEADS_TITLE)
     return [_frame(network, columns, cells) for network in networks]
 
 

@@ -5,29 +5,22 @@ from collections.abc import Sequence
 from attmask.visualization.cells import heads_cell, map_cell
 from attmask.visualization.colours import head_colours
 from attmask.visualization.reading import Network, Seen
-from attmask.visualization.sheet import Cell, Column, Row, Sheet, pages, titles
+from attmask.visualization.sheet import Cell, Column, Sheet, pages
+from attmask.visualization.side_by_side import blocks, headed, rows_by_image
 
 HEADS_TITLE = "heads, top 60 %"
 
 
 def attention_sheets(networks: Sequence[Network], max_rows: int) -> list[Sheet]:
-    """One row for each image and network: the crop, its map, one map a head, and all heads."""
+    """One row for each image and network: the crop, its map, all heads, and one map a head."""
     most = max(len(seen.heads) for network in networks for seen in network.seen)
     columns = [
         *map(Column, ("image", "mean attention", HEADS_TITLE)),
         *(Column(f"head {n + 1}", colour) for n, colour in enumerate(head_colours(most))),
     ]
-    groups = [
-        [
-            Row(_cells(seen, most), *titles(seen.name, network.name, len(networks)))
-            for network, seen in zip(networks, together, strict=True)
-        ]
-        for together in zip(*(network.seen for network in networks), strict=True)
-    ]
-    blocks = " and ".join(sorted({f"block {network.attention_block}" for network in networks}))
-    title = f"[CLS] attention, {blocks}"
-    if len(networks) == 1:
-        title = f"{title}: {networks[0].name}"
+    shown = blocks([network.attention_block for network in networks])
+    title = headed(f"[CLS] attention, {shown}", networks)
+    groups = rows_by_image(networks, lambda _, seen, __: _cells(seen, most))
     return pages(Sheet(title, columns, ()), groups, max_rows)
 
 

@@ -22,6 +22,7 @@ CELL = 224
 """The longer side of a cell in pixels, up to half a patch for each patch."""
 TOP_MASS = 0.6
 """The share of its attention that the patches of a head hold (supplementary of the paper)."""
+_BRIGHTEST = 0.99
 _MAP_OPACITY = 0.65
 _DARKENED = 0.35
 _FADED = 0.75
@@ -53,28 +54,38 @@ def photo(image: UInt8[Tensor, "C H W"], grid: Grid) -> Pixels:
     ).copy()
 
 
+def colour_range(values: Float[Tensor, "..."]) -> tuple[float, float]:
+    """From the minimum to the 99th percentile: a few outliers would leave all others dark."""
+    return float(values.min()), float(values.flatten().float().quantile(_BRIGHTEST))
+
+
 def map_cell(
     image: Pixels,
     values: Float[Tensor, "rows cols"],
     low: float | None = None,
     high: float | None = None,
 ) -> Pixels:
-    """Values as colours over the grey image; from their minimum to their maximum without others."""
-    least = float(values.min()) if low is None else low
-    most = float(values.max()) if high is None else high
+    """Values as colours over the grey image, by default in the range of these values alone."""
+    own_low, own_high = colour_range(values)
+    least, most = own_low if low is None else low, own_high if high is None else high
     strength = (values - least) / max(most - least, torch.finfo(torch.float32).tiny)
     return _blended(_grey(image), _enlarged(colours(strength).numpy(), image), _MAP_OPACITY)
 
 
 def heads_cell(image: Pixels, heads: Float[Tensor, "H N"], grid: Grid) -> Pixels:
-    """The patches with the top 60 % of the attention of each head in its colour, mixed where heads
-    overlap; the more heads agree, the stronger the colour."""
-    looks = top_mass(heads).float()
-    palette = torch.tensor(head_colours(len(heads)), dtype=torch.float32)
+    """The patches with the top 60 % of the attention of each head in its colour.
+
+    Where heads overlap, the colour is that of the head with the largest share of its attention
+    there, because mixed colours could not be told from those of other heads. The more heads
+    overlap, the stronger the colour.
+    """
+    looks = top_mass(heads)
+    palette = torch.tensor(head_colours(len(heads)), dtype=torch.uint8)
+    shares = heads / heads.sum(dim=1, keepdim=True).clamp_min(torch.finfo(heads.dtype).tiny)
+    strongest = (shares * looks).argmax(dim=0)
     count = looks.sum(dim=0)
-    mixed = (looks.T @ palette) / count.clamp_min(1)[:, None]
-    opacity = torch.where(count > 0, 90 + 110 * count / len(heads), 0.0) / 255
-    overlay = _enlarged(mixed.view(*grid, 3).round().to(torch.uint8).numpy(), image)
+    opacity = torch.where(count > 0, 110 + 90 * count / len(heads), 0.0) / 255
+    overlay = _enlarged(palette[strongest].view(*grid, 3).numpy(), image)
     alpha = _enlarged(opacity.view(*grid, 1).numpy(), image)
     dark = _blended(_grey(image), np.zeros_like(image), _DARKENED)
     return _blended(dark, overlay, alpha)

@@ -1,6 +1,7 @@
 """Sheets drawn with matplotlib: cells pixel by pixel, texts as text, on any number of pages."""
 
 import io
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -16,15 +17,15 @@ from attmask.errors import UserError
 from attmask.visualization.cells import CELL, Pixels
 from attmask.visualization.colours import INK, PAPER, Colour, colours
 from attmask.visualization.sheet import Sheet
-from attmask.visualization.text import FAMILY, Length, drawable, fitted
+from attmask.visualization.text import FAMILY, Length, cut, drawable, size_for, width_of
 
 Format = Literal["png", "svg", "pdf"]
 
 _DOTS_PER_INCH = 100
-_MARGIN, _GAP = 16, 8
-_TITLE, _LETTERS, _CAPTION = 24, 20, 16  # pixels
-_TITLE_ROOM, _COLUMN_ROOM, _CAPTION_ROOM, _SWATCH = 40, 34, 26, 6
-_NAME_ROOM = 200  # pixels left of the rows
+_MARGIN, _GAP, _APART = 16, 8, 28
+_TITLE, _LETTERS, _NAME, _CAPTION = 24, 20, 18, 16  # pixels
+_LINE, _TITLE_ROOM, _COLUMN_ROOM, _CAPTION_ROOM, _SWATCH = 25, 40, 34, 26, 6
+_NAME_ROOM = 240  # pixels left of the rows, at most
 _NARROWEST = CELL // 2
 _BAR = (16, 14)  # width in pixels, gap to the cells
 _BAR_ROOM = 90  # pixels for its numbers
@@ -60,26 +61,38 @@ class _Drawing:
 
     def __init__(self, sheet: Sheet, *, keeps_all: bool) -> None:
         self.sheet, self.keeps_all = sheet, keeps_all
-        self.names = (
-            _NAME_ROOM + _GAP if any(row.title or row.subtitle for row in sheet.rows) else 0
-        )
+        names, below = [row.title for row in sheet.rows], [row.subtitle for row in sheet.rows]
+        size = size_for(names, _NAME, _NAME_ROOM)
+        self.sizes = size, size_for(below, min(_CAPTION, size), _NAME_ROOM)
+        widths = [
+            width_of(n, s) for t, s in zip((names, below), self.sizes, strict=True) for n in t
+        ]
+        self.name_room = min(_NAME_ROOM, math.ceil(max(widths, default=0)))
+        self.names = self.name_room + 2 * _GAP if self.name_room else 0
         self.widths = [
             max(_NARROWEST, *(c.pixels.shape[1] for row in sheet.rows if (c := row.cells[i])))
             if any(row.cells[i] for row in sheet.rows)
             else _NARROWEST
             for i in range(len(sheet.columns))
         ]
-        self.heights = [max(c.pixels.shape[0] for c in row.cells if c) for row in sheet.rows]
+        self.heights = [
+            max(
+                _LINE * (bool(row.title) + bool(row.subtitle)),
+                *(c.pixels.shape[0] for c in row.cells if c),
+            )
+            for row in sheet.rows
+        ]
         captions = [any(c.caption for c in row.cells if c) for row in sheet.rows]
         self.steps = [
             height + _GAP + (_CAPTION_ROOM if has else 0)
             for height, has in zip(self.heights, captions, strict=True)
         ]
+        self.above = [_APART - _GAP if row.is_apart else 0 for row in sheet.rows]
         self.top = _MARGIN + (_TITLE_ROOM if sheet.title else 0) + _COLUMN_ROOM
         cells = sum(self.widths) + _GAP * (len(self.widths) - 1)
         bar = sum(_BAR) + _BAR_ROOM if sheet.bar else 0
         self.width = 2 * _MARGIN + self.names + cells + bar
-        self.height = self.top + sum(self.steps) - _GAP + _MARGIN
+        self.height = self.top + sum(self.above) + sum(self.steps) - _GAP + _MARGIN
         self.figure = Figure(
             figsize=(self.width / _DOTS_PER_INCH, self.height / _DOTS_PER_INCH),
             dpi=_DOTS_PER_INCH,
@@ -89,36 +102,47 @@ class _Drawing:
 
     def _draw(self) -> None:
         if self.sheet.title:
-            room = self.width - 2 * _MARGIN
-            self._text(self.sheet.title, _MARGIN, _MARGIN + 12, _TITLE, room, across="left")
+            title, room = self.sheet.title, self.width - 2 * _MARGIN
+            size = size_for([title], _TITLE, room)
+            self._text(title, _MARGIN, _MARGIN + 12, size, room, across="left")
         left = _MARGIN + self.names
-        for column, width in zip(self.sheet.columns, self.widths, strict=True):
-            middle = self.top - _COLUMN_ROOM / 2 - (_SWATCH if column.colour else 0) / 2
-            self._text(column.title, left + width / 2, middle, _LETTERS, width)
+        columns = self.sheet.columns
+        size = min(
+            size_for([column.title], _LETTERS, width)
+            for column, width in zip(columns, self.widths, strict=True)
+        )
+        has_colours = any(column.colour for column in columns)
+        middle = self.top - _COLUMN_ROOM / 2 - (_SWATCH / 2 if has_colours else 0)
+        for column, width in zip(columns, self.widths, strict=True):
+            self._text(column.title, left + width / 2, middle, size, width)
             if column.colour:
                 self._box(left, self.top - _SWATCH - 2, width, _SWATCH, column.colour)
             left += width + _GAP
         top = self.top
-        for number, step in enumerate(self.steps):
-            self._row(number, top)
-            top += step
+        for number, (above, step) in enumerate(zip(self.above, self.steps, strict=True)):
+            self._row(number, top + above)
+            top += above + step
         if self.sheet.bar:
             self._bar(left - _GAP + _BAR[1])
 
     def _row(self, number: int, top: int) -> None:
         row, height = self.sheet.rows[number], self.heights[number]
-        lines = [line for line in (row.title, row.subtitle) if line]
-        for place, line in enumerate(lines):
-            middle = top + height / 2 + (place - (len(lines) - 1) / 2) * 1.4 * _LETTERS
-            size = _LETTERS if place == 0 else _CAPTION
-            self._text(line, _MARGIN, middle, size, _NAME_ROOM, across="left")
+        lines = [
+            (line, size)
+            for line, size in zip((row.title, row.subtitle), self.sizes, strict=True)
+            if line
+        ]
+        for place, (line, size) in enumerate(lines):
+            middle = top + height / 2 + (place - (len(lines) - 1) / 2) * _LINE
+            self._text(line, _MARGIN, middle, size, self.name_room, across="left")
         left = _MARGIN + self.names
         for cell, width in zip(row.cells, self.widths, strict=True):
             if cell:
                 inset = (width - cell.pixels.shape[1]) // 2
                 self._image(cell.pixels, left + inset, top)
                 middle = top + cell.pixels.shape[0] + _CAPTION_ROOM / 2
-                self._text(cell.caption, left + width / 2, middle, _CAPTION, width)
+                size = size_for([cell.caption], _CAPTION, width)
+                self._text(cell.caption, left + width / 2, middle, size, width)
             left += width + _GAP
 
     def _bar(self, left: int) -> None:
@@ -128,8 +152,7 @@ class _Drawing:
         self._image(ramp.numpy(), left, self.top)
         beside = left + _BAR[0] + 6
         for text, y in ((bar.high, 9), (bar.title, height / 2), (bar.low, height - 9)):
-            room = _BAR_ROOM - 6
-            self._text(text, beside, self.top + y, _CAPTION, room, across="left")
+            self._text(text, beside, self.top + y, _CAPTION, _BAR_ROOM - 6, across="left")
 
     def _image(self, pixels: Pixels, left: Length, top: Length) -> None:
         height, width = pixels.shape[:2]
@@ -156,7 +179,7 @@ class _Drawing:
     ) -> None:
         if not text:
             return
-        shown, size = fitted(text, size, room)
+        shown = cut(text, size, room)
         self.figure.text(
             x / self.width,
             1 - y / self.height,

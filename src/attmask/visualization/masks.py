@@ -1,6 +1,7 @@
 """What the masking strategies hide, as in the figures of the paper."""
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 from jaxtyping import Bool
 from torch import Tensor
@@ -8,18 +9,30 @@ from torch import Tensor
 from attmask.evaluation.metrics.objects import strategy_masks
 from attmask.visualization.cells import map_cell, masked_cell
 from attmask.visualization.reading import Network, Seen
-from attmask.visualization.sheet import Cell, Column, Row, Sheet, pages, titles
+from attmask.visualization.sheet import Cell, Column, Row, Sheet, pages
+from attmask.visualization.side_by_side import headed, rows_by_image
+
+StrategyName = Literal["block", "random", "high", "hint", "low"]
+STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
 
 RATIOS = (0.1, 0.3, 0.5)
-STRATEGIES = ("block", "random", "high", "hint")
-_FIGURE_1 = ("random", 0.3), ("random", 0.75), ("block", 0.3), None, ("high", 0.3), ("low", 0.3)
-_FIGURE_3 = None, ("high", 0.3), ("hint", 0.3)
-_Shown = tuple[str, float] | None
+SHOWN_STRATEGIES: tuple[StrategyName, ...] = ("block", "random", "high", "hint")
+"""Those of the paper's illustration, in its order."""
+_Shown = tuple[StrategyName, float] | None
 """A strategy at a ratio, or None for the attention."""
+_FIGURE_1: tuple[_Shown, ...] = (
+    ("random", 0.3),
+    ("random", 0.75),
+    ("block", 0.3),
+    None,
+    ("high", 0.3),
+    ("low", 0.3),
+)
+_FIGURE_3: tuple[_Shown, ...] = (None, ("high", 0.3), ("hint", 0.3))
 
 
 def mask_of(
-    seen: Seen, number: int, strategy: str, ratio: float, seed: int
+    seen: Seen, number: int, strategy: StrategyName, ratio: float, seed: int
 ) -> Bool[Tensor, "rows cols"]:
     """The patches that a strategy hides of image `number` of those shown."""
     masks = strategy_masks(
@@ -29,20 +42,33 @@ def mask_of(
 
 
 def mask_sheets(
-    networks: Sequence[Network], max_rows: int, *, ratios: Sequence[float], seed: int
+    networks: Sequence[Network],
+    max_rows: int,
+    *,
+    strategies: Sequence[StrategyName],
+    ratios: Sequence[float],
+    seed: int,
 ) -> list[Sheet]:
     """For each image and network, a row for each strategy and a column for each ratio."""
     groups = []
     for number, together in enumerate(zip(*(n.seen for n in networks), strict=True)):
-        group: list[Row] = []
         for network, seen in zip(networks, together, strict=True):
-            for strategy in STRATEGIES:
-                cells = [_masked(seen, number, strategy, ratio, seed) for ratio in ratios]
-                first = [*_input(seen, network if len(networks) > 1 else None)]
-                beside = first if strategy == STRATEGIES[0] else [None, None]
-                group.append(Row([*beside, *cells], strategy.capitalize()))
-        groups.append(group)
-    columns = ["image", "attention", *(f"{100 * ratio:g} %" for ratio in ratios)]
+            attention = map_cell(seen.photo, seen.on_grid(seen.attention))
+            name = f"attention, {network.name}" if len(networks) > 1 else "attention"
+            beside = [Cell(seen.photo, seen.name), Cell(attention, name)]
+            groups.append(
+                [
+                    Row(
+                        [
+                            beside[place] if place < len(beside) else None,
+                            *(_masked(seen, number, strategy, r, seed) for r in ratios),
+                        ],
+                        strategy.capitalize(),
+                    )
+                    for place, strategy in enumerate(strategies)
+                ]
+            )
+    columns = ["image", *(f"{100 * ratio:g} %" for ratio in ratios)]
     return _sheets("Masks and the share of patches they hide", columns, networks, groups, max_rows)
 
 
@@ -59,18 +85,11 @@ def figure_3_sheets(networks: Sequence[Network], max_rows: int, *, seed: int) ->
 def _figure(
     title: str, shown: Sequence[_Shown], networks: Sequence[Network], max_rows: int, seed: int
 ) -> list[Sheet]:
-    groups = [
-        [
-            Row(
-                [Cell(seen.photo), *(_one(seen, number, what, seed) for what in shown)],
-                *titles(seen.name, network.name, len(networks)),
-            )
-            for network, seen in zip(networks, together, strict=True)
-        ]
-        for number, together in enumerate(zip(*(n.seen for n in networks), strict=True))
-    ]
+    def cells(_: Network, seen: Seen, number: int) -> list[Cell]:
+        return [Cell(seen.photo), *(_one(seen, number, what, seed) for what in shown)]
+
     columns = ["image", *("attention" if what is None else _named(*what) for what in shown)]
-    return _sheets(title, columns, networks, groups, max_rows)
+    return _sheets(title, columns, networks, rows_by_image(networks, cells), max_rows)
 
 
 def _sheets(
@@ -80,12 +99,11 @@ def _sheets(
     groups: Sequence[Sequence[Row]],
     max_rows: int,
 ) -> list[Sheet]:
-    if len(networks) == 1:
-        title = f"{title}: {networks[0].name}"
-    return pages(Sheet(title, [Column(one) for one in columns], ()), groups, max_rows)
+    sheet = Sheet(headed(title, networks), [Column(one) for one in columns], ())
+    return pages(sheet, groups, max_rows)
 
 
-def _named(strategy: str, ratio: float) -> str:
+def _named(strategy: StrategyName, ratio: float) -> str:
     return f"{strategy.capitalize()}, {100 * ratio:g} %"
 
 
@@ -95,12 +113,7 @@ def _one(seen: Seen, number: int, what: _Shown, seed: int) -> Cell:
     return _masked(seen, number, *what, seed)
 
 
-def _masked(seen: Seen, number: int, strategy: str, ratio: float, seed: int) -> Cell:
+def _masked(seen: Seen, number: int, strategy: StrategyName, ratio: float, seed: int) -> Cell:
     hidden = mask_of(seen, number, strategy, ratio, seed)
     share = 100 * float(hidden.double().mean())
     return Cell(masked_cell(seen.photo, hidden), f"{share:.1f} % hidden")
-
-
-def _input(seen: Seen, network: Network | None) -> tuple[Cell, Cell]:
-    attention = map_cell(seen.photo, seen.on_grid(seen.attention))
-    return Cell(seen.photo, seen.name), Cell(attention, network.name if network else "")

@@ -11,8 +11,9 @@ from attmask.errors import UserError
 from attmask.evaluation.features.readout import CLS
 from attmask.evaluation.metrics.neighbours import nearest
 from attmask.visualization.cells import Pixels, photo
-from attmask.visualization.reading import Network
-from attmask.visualization.sheet import Cell, Column, Row, Sheet, pages, titles
+from attmask.visualization.reading import Network, Seen
+from attmask.visualization.sheet import Cell, Column, Sheet, pages
+from attmask.visualization.side_by_side import headed, rows_by_image
 
 
 def neighbour_sheets(
@@ -30,12 +31,19 @@ def neighbour_sheets(
             f"{source.root} has {len(searched)} image, which has no neighbours; give several"
         )
     count = min(neighbours, len(searched) - 1)
-    rows = [_rows(network, source, searched, count, len(networks)) for network in networks]
+    found = {id(network): _nearest(network, source, searched, count) for network in networks}
+
+    def cells(network: Network, seen: Seen, number: int) -> list[Cell | None]:
+        near = [_cell(network, source, *one) for one in found[id(network)][number]]
+        return [
+            Cell(seen.photo, class_of(source, seen.index)),
+            *near,
+            *[None] * (count - len(near)),
+        ]
+
     columns = [Column("image"), *(Column(f"neighbour {n + 1}") for n in range(count))]
-    title = f"Nearest of {len(searched):,} images by the cosine of [CLS]"
-    if len(networks) == 1:
-        title = f"{title}: {networks[0].name}"
-    return pages(Sheet(title, columns, ()), list(zip(*rows, strict=True)), max_rows)
+    title = headed(f"Nearest of {len(searched):,} images by the cosine of [CLS]", networks)
+    return pages(Sheet(title, columns, ()), rows_by_image(networks, cells), max_rows)
 
 
 def searched_images(source: Source, queries: Sequence[int], max_images: int) -> list[int]:
@@ -44,9 +52,17 @@ def searched_images(source: Source, queries: Sequence[int], max_images: int) -> 
     return sorted({*queries, *map(int, spread)})
 
 
-def _rows(
-    network: Network, source: Source, searched: Sequence[int], count: int, networks: int
-) -> list[Row]:
+def class_of(source: Source, index: int) -> str:
+    """The class of an image; nothing where it is not known."""
+    if source.labels is None or not 0 <= (label := int(source.labels[index])) < len(source.classes):
+        return ""
+    return str(source.classes[label])
+
+
+def _nearest(
+    network: Network, source: Source, searched: Sequence[int], count: int
+) -> list[list[tuple[int, float]]]:
+    """For each image shown, the indices of its neighbours in the source, with their cosines."""
     some = source.subset(searched)
     features = network.extractor.features(network.model, some, network.crop, CLS)
     read = list(searched)
@@ -54,24 +70,17 @@ def _rows(
         read = [searched[int(row)] for row in features.rows]
     queries = torch.tensor([read.index(seen.index) for seen in network.seen])
     vectors = features.vectors.float()
-    most = min(count + 1, len(read))
-    chunks = list(nearest(vectors, vectors[queries], most))
+    chunks = list(nearest(vectors, vectors[queries], min(count + 1, len(read))))
     cosines = torch.cat([cosine for cosine, _ in chunks]).tolist()
     indices = torch.cat([index for _, index in chunks]).tolist()
-    rows = []
-    for place, seen in enumerate(network.seen):
-        own = int(queries[place])
-        found = [(n, c) for n, c in zip(indices[place], cosines[place], strict=True) if n != own]
-        cells = [_cell(network, source, read[n], c) for n, c in found[:count]]
-        absent = [None] * (count - len(cells))
-        rows.append(
-            Row([Cell(seen.photo), *cells, *absent], *titles(seen.name, network.name, networks))
-        )
-    return rows
+    return [
+        [(read[n], c) for n, c in zip(near, cosine, strict=True) if n != own][:count]
+        for own, near, cosine in zip(queries.tolist(), indices, cosines, strict=True)
+    ]
 
 
 def _cell(network: Network, source: Source, index: int, cosine: float) -> Cell:
     crop = network.crop(decode(source, index, network.model.data), index)
     grid = network.model.backbone.grid(*crop.shape[1:])
     pixels: Pixels = photo(crop, grid)
-    return Cell(pixels, f"{cosine:.3f}")
+    return Cell(pixels, ", ".join(filter(None, (class_of(source, index), f"{cosine:.3f}"))))

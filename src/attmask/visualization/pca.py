@@ -7,33 +7,25 @@ import torch
 from attmask.visualization.cells import Pixels, colour_cell
 from attmask.visualization.colours import score_colours
 from attmask.visualization.projection import Projection, foreground, project
-from attmask.visualization.reading import Network
-from attmask.visualization.sheet import Cell, Column, Row, Sheet, pages, titles
+from attmask.visualization.reading import Network, Seen
+from attmask.visualization.sheet import Cell, Column, Sheet, pages
+from attmask.visualization.side_by_side import blocks, headed, rows_by_image
 
 
 def pca_sheets(
     networks: Sequence[Network], max_rows: int, *, only_foreground: bool = False
 ) -> list[Sheet]:
     """One row for each image and network: the crop, and its patches in colours."""
-    drawn = [_pictures(network, only_foreground) for network in networks]
-    groups = [
-        [
-            Row(
-                [Cell(seen.photo), Cell(pictures[number])],
-                *titles(seen.name, network.name, len(networks)),
-            )
-            for network, pictures in zip(networks, drawn, strict=True)
-            for seen in [network.seen[number]]
-        ]
-        for number in range(len(networks[0].seen))
-    ]
-    blocks = " and ".join(sorted({f"block {network.patch_block}" for network in networks}))
+    drawn = {id(network): _pictures(network, only_foreground) for network in networks}
+
+    def cells(network: Network, seen: Seen, number: int) -> list[Cell]:
+        return [Cell(seen.photo), Cell(drawn[id(network)][number])]
+
     what = "foreground patches" if only_foreground else "patches"
-    title = f"Principal components of {what}, {blocks}"
-    if len(networks) == 1:
-        title = f"{title}: {networks[0].name}"
+    shown = blocks([network.patch_block for network in networks])
+    title = headed(f"Principal components of {what}, {shown}", networks)
     columns = [Column("image"), Column("components 1 to 3")]
-    return pages(Sheet(title, columns, ()), groups, max_rows)
+    return pages(Sheet(title, columns, ()), rows_by_image(networks, cells), max_rows)
 
 
 def projection_of(network: Network) -> Projection:

@@ -22,6 +22,8 @@ class Row:
     cells: Sequence[Cell | None]
     title: str = ""
     subtitle: str = ""
+    is_apart: bool = False
+    """Whether more room is left above it, because a group of rows begins."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,8 @@ def pages(sheet: Sheet, groups: Sequence[Sequence[Row]], max_rows: int) -> list[
     made: list[list[Row]] = []
     for group in groups:
         if made and len(made[-1]) + len(group) <= max_rows:
-            made[-1].extend(group)
+            first, *others = group
+            made[-1] += [replace(first, is_apart=len(group) > 1), *others]
         else:
             made.append(list(group))
     return [replace(sheet, rows=rows) for rows in made]
-
-
-def titles(image: str, network: str, networks: int) -> tuple[str, str]:
-    """The lines left of a row: the image, and the network if there are several."""
-    return (image, network) if networks > 1 else (image, "")

@@ -1,10 +1,12 @@
 """Text that fits: names of any origin in the room they have."""
 
+from collections.abc import Iterable
 from functools import cache
 from typing import TypeAlias
 
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, fontManager, get_font
-from matplotlib.textpath import TextPath
 
 from attmask.data.decode import one_line
 
@@ -13,22 +15,36 @@ Length: TypeAlias = int | float
 FAMILY = "DejaVu Sans"
 """The font that comes with matplotlib."""
 _SMALLEST = 0.7  # of the size asked for, before the text is shortened
-_HINTED = 1.06  # letters on whole pixels are wider than their outlines
-_MEASURED = 100.0
 
 
-def fitted(text: str, size: Length, room: Length) -> tuple[str, Length]:
-    """A text and its size that fit the room, both in pixels: first smaller, then cut in front."""
-    shown = one_line(text)
-    width = _width(shown) * size
-    if width <= room:
-        return shown, size
-    smaller = max(_SMALLEST, room / width) * size
-    if width * smaller / size <= room:
-        return shown, smaller
-    while shown and _width(f"…{shown}") * smaller > room:
-        shown = shown[max(1, len(shown) // 16) :]
-    return f"…{shown}", smaller
+def size_for(texts: Iterable[str], size: Length, room: Length) -> Length:
+    """The largest size up to `size` at which all texts fit; not below 0.7 of it."""
+    shown, smallest = list(texts), _SMALLEST * size
+    width = max((width_of(text, size) for text in shown), default=0.0)
+    while width > room and size > smallest:
+        size = max(smallest, min(0.99, room / width) * size)
+        width = max(width_of(text, size) for text in shown)
+    return size
+
+
+def cut(text: str, size: Length, room: Length) -> str:
+    """The text in one line; where it is wider than the room, its middle is left out."""
+    whole = shown = one_line(text)
+    kept = len(whole)
+    while kept and width_of(shown, size) > room:
+        kept -= max(1, kept // 16)
+        shown = f"{whole[: kept // 2]}…{whole[len(whole) - kept + kept // 2 :]}"
+    return shown
+
+
+def width_of(text: str, size: Length) -> float:
+    """The width of a text in pixels, with its letters on whole pixels as in a PNG."""
+    shown = _figure().text(
+        0, 0, drawable(one_line(text)), fontsize=size, family=FAMILY, parse_math=False
+    )
+    width = float(shown.get_window_extent().width)
+    shown.remove()
+    return width
 
 
 def drawable(text: str) -> str:
@@ -36,12 +52,12 @@ def drawable(text: str) -> str:
     return "".join(c if _has(c) else "?" for c in text)
 
 
-def _width(text: str) -> float:
-    """The width of a text of size 1."""
-    if not text.strip():
-        return 0.3 * len(text)
-    path = TextPath((0, 0), drawable(text), size=_MEASURED, prop=_font(), usetex=False)
-    return float(path.get_extents().x1) / _MEASURED * _HINTED
+@cache
+def _figure() -> Figure:
+    """A figure to measure in, of which a point is a pixel."""
+    figure = Figure(dpi=72)
+    FigureCanvasAgg(figure)
+    return figure
 
 
 @cache

@@ -13,12 +13,19 @@ from attmask.evaluation.features.store import default_cache
 from attmask.evaluation.loading import load_model, names_of
 from attmask.evaluation.whole_images import check_folder
 from attmask.hardware import Precision, choose_device
-from attmask.masking import check_ratio
 from attmask.visualization.animation import checkpoints_of, write_frames
 from attmask.visualization.attention import attention_sheets
 from attmask.visualization.images import CropName, choose, crop_of, open_shown
 from attmask.visualization.layout import Format, write_sheet
-from attmask.visualization.masks import RATIOS, figure_1_sheets, figure_3_sheets, mask_sheets
+from attmask.visualization.masks import (
+    RATIOS,
+    SHOWN_STRATEGIES,
+    STRATEGIES,
+    StrategyName,
+    figure_1_sheets,
+    figure_3_sheets,
+    mask_sheets,
+)
 from attmask.visualization.neighbours import neighbour_sheets
 from attmask.visualization.pca import pca_sheets
 from attmask.visualization.reading import Network, look
@@ -35,6 +42,7 @@ class _Options:
     """What the sheets of all kinds depend on."""
 
     max_rows: int
+    strategies: Sequence[StrategyName]
     ratios: Sequence[float]
     foreground: bool
     patch: tuple[int, int] | None
@@ -58,6 +66,7 @@ def visualize(
     image_size: int | None = None,
     crop: CropName = "center",
     layer: int | None = None,
+    strategies: Sequence[StrategyName] = SHOWN_STRATEGIES,
     ratios: Sequence[float] = RATIOS,
     foreground: bool = False,
     patch: tuple[int, int] | None = None,
@@ -75,7 +84,7 @@ def visualize(
     named = [checkpoints] if isinstance(checkpoints, str | Path) else list(checkpoints)
     folder, path = Path(out), images_path(images)
     check_folder(folder, path)
-    _check(named, kinds, ratios, animate=animate)
+    _check(named, kinds, strategies, ratios, animate=animate)
     shown = checkpoints_of(named[0]) if animate else named
     networks = [
         _network(one, name, device, crop, image_size, layer)
@@ -96,7 +105,9 @@ def visualize(
             write_frames(networks, "pca" if kind == "pca" else "attention", folder / f"{kind}.webp")
             for kind in kinds
         ]
-    options = _Options(max_rows, ratios, foreground, patch, neighbours, max_images, seed)
+    options = _Options(
+        max_rows, strategies, ratios, foreground, patch, neighbours, max_images, seed
+    )
     files = []
     for kind in kinds:
         sheets = _sheets(kind, networks, source, options)
@@ -114,7 +125,9 @@ def _sheets(
         case "attention":
             return attention_sheets(networks, rows)
         case "masks":
-            return mask_sheets(networks, rows, ratios=options.ratios, seed=seed)
+            return mask_sheets(
+                networks, rows, strategies=options.strategies, ratios=options.ratios, seed=seed
+            )
         case "figure1":
             return figure_1_sheets(networks, rows, seed=seed)
         case "figure3":
@@ -149,7 +162,12 @@ def _network(
 
 
 def _check(
-    named: Sequence[str | Path], kinds: Sequence[str], ratios: Sequence[float], *, animate: bool
+    named: Sequence[str | Path],
+    kinds: Sequence[str],
+    strategies: Sequence[str],
+    ratios: Sequence[float],
+    *,
+    animate: bool,
 ) -> None:
     if not named:
         raise UserError("no checkpoint was given; give at least one")
@@ -160,5 +178,9 @@ def _check(
             raise UserError(f"{kind} cannot be animated; use attention or pca")
     if animate and len(named) > 1:
         raise UserError(f"{len(named)} checkpoints were given to animate; give one run")
+    for strategy in strategies:
+        if strategy not in STRATEGIES:
+            raise UserError(f"there is no masking strategy {strategy}; use {either(STRATEGIES)}")
     for ratio in ratios:
-        check_ratio((ratio, ratio))
+        if not 0 <= ratio <= 1:
+            raise UserError(f"mask ratio {ratio:g} is not between 0 and 1; use such as 0.3")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from attmask.errors import UserError
-from attmask.evaluation.reporting.card import read_cards, software, write_cards, write_text
+from attmask.evaluation.reporting.card import read_cards, write_cards, write_text
 from attmask.evaluation.reporting.table import render
 from attmask.metric import Metric
 from tests.evaluation.reporting.test_table import CARD
@@ -85,10 +85,6 @@ def test_a_card_of_a_later_version_says_what_to_do(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot read .*none\.json"):
         read_cards(tmp_path / "none.json")
-
-
-def test_software_names_what_a_number_may_depend_on() -> None:
-    assert {"python", "torch", "timm", "attmask"} <= software().keys()
 
 
 def test_a_place_that_cannot_be_written_is_one_line_and_spoils_nothing(tmp_path: Path) -> None:

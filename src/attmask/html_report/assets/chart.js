@@ -121,25 +121,24 @@ class Chart {
     this.say();
   }
 
-  /** Values at the cursor, or the last ones. */
+  /** Values at the cursor, or the last ones in the range. */
   say() {
-    const at = this.cursor ?? this.ranges.right;
-    const marks = [];
-    let place = null;
-    const items = this.drawn.map(({ name, style, xs, ys, shown }) => {
-      const i = nearest(xs, ys, at);
-      if (i >= 0 && this.cursor !== null) {
-        place ??= xs[i];
-        if (!this.log || shown[i] > 0) marks.push(draw("circle", { class: `dot ${style}`, cx: this.toX(xs[i]), cy: this.toY(shown[i]), r: 4 }));
-      }
-      if (i >= 0) place ??= xs[i];
-      return make("span", { class: "value" }, swatch(style), named(name),
-        make("b", {}, i < 0 ? "–" : withUnit(ys[i], this.unit)));
+    const { left, right } = this.ranges;
+    const at = this.cursor ?? right;
+    const found = this.drawn.map(({ xs, ys }) => nearest(xs, ys, at));
+    const places = this.drawn.map(({ xs }, i) => xs[found[i]]).filter(Number.isFinite);
+    const place = places[nearest(places, places, at)] ?? at;
+    const marks = [draw("line", { x1: this.toX(place), x2: this.toX(place), y1: MARGIN.top, y2: this.height - MARGIN.bottom })];
+    const items = this.drawn.map(({ name, style, xs, ys, shown }, run) => {
+      const i = found[run];
+      const [first, last] = extent([xs.filter((_, j) => Number.isFinite(ys[j]))]) ?? [NaN, NaN];
+      const room = 0.01 * (right - left);
+      const known = i >= 0 && (this.cursor === null || (place >= first - room && place <= last + room));
+      if (known && (!this.log || shown[i] > 0)) marks.push(draw("circle", { class: `dot ${style}`, cx: this.toX(xs[i]), cy: this.toY(shown[i]), r: 4 }));
+      return make("span", { class: "value" }, swatch(style), named(name), make("b", {}, known ? withUnit(ys[i], this.unit) : "–"));
     });
-    const x = this.toX(place ?? at);
-    if (this.cursor !== null) marks.unshift(draw("line", { x1: x, x2: x, y1: MARGIN.top, y2: this.height - MARGIN.bottom }));
-    this.mark.replaceChildren(...marks);
-    const where = place === null ? "" : `${this.view.axis === "hours" ? "hour" : this.view.axis} ${readable(place, 3)}`;
+    this.mark.replaceChildren(...(this.cursor === null ? [] : marks));
+    const where = this.cursor === null ? "latest" : `${this.view.axis === "hours" ? "hour" : this.view.axis} ${readable(place, 3)}`;
     this.readout.replaceChildren(make("span", { class: "where" }, where), ...items);
   }
 

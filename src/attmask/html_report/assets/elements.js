@@ -25,9 +25,11 @@ function fill(element, attributes, children) {
 const named = (text, kind = "") =>
   make("bdi", { class: `name ${kind}`, title: text }, String(text));
 
-/** A longer text from outside, which may be broken anywhere. */
-const prose = (text, tag = "span") =>
-  make(tag, { class: String(text).length > 24 ? "prose long" : "prose" }, make("bdi", {}, String(text)));
+/** A longer text from outside, which may be broken anywhere but before a percent sign. */
+function prose(text, tag = "span") {
+  const kept = String(text).replace(/(\d) %/g, "$1\u00a0%");
+  return make(tag, { class: kept.length > 24 ? "prose long" : "prose" }, make("bdi", {}, kept));
+}
 
 let ids = 0;
 const freshId = (stem) => `${stem}-${ids++}`;

@@ -1,10 +1,15 @@
 // All measured numbers in one table; each opens its card.
 
-const spreadText = ({ value, spread }) => (Number.isFinite(spread) ? `${readable(value)} ± ${readable(spread, 2)}` : readable(value));
+/** A value and its spread with as many places as two digits of the spread need. */
+function spreadText({ value, spread }) {
+  if (!Number.isFinite(value) || !(spread > 0)) return readable(value);
+  const places = Math.min(Math.max(0, 1 - Math.floor(Math.log10(spread))), 6);
+  return `${decimal(value, places)} ± ${decimal(spread, places)}`;
+}
 
 function drawEvaluations(host, payload) {
   const rows = payload.evaluations;
-  if (!rows.length) return host.append(empty("No evaluation of these runs was found.", "attmask evaluate RUN --task knn --data IMAGES"));
+  if (!rows.length) return host.append(empty("No evaluation of these runs was found.", "attmask evaluate RUN knn --data IMAGES"));
   const columns = [
     { title: "run", value: (row) => row.run, text: (row) => row.run, cell: (row) => named(row.run) },
     { title: "task", value: (row) => row.task, text: (row) => row.task, cell: (row) => named(row.task) },

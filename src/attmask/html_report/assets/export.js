@@ -2,9 +2,9 @@
 
 const oneLine = (text) => String(text).replace(/\s+/g, " ").trim();
 
-/** Text that Markdown shows as it is. */
+/** Text that a cell of a Markdown table shows as it is. */
 const markdownText = (text) =>
-  oneLine(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/[\\`*_{}[\]()#+!|~>$-]/g, "\\$&");
+  oneLine(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/[\\`*_[\]|~$]/g, "\\$&");
 
 /** Text that LaTeX sets as it is. */
 const LATEX = {

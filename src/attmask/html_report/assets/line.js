@@ -39,8 +39,8 @@ function addSavingLine(figure, chart, payload, key, view) {
     handle.setAttribute("aria-valuenow", value.toPrecision(5));
     handle.setAttribute("aria-valuetext", withUnit(value, unit));
     handle.firstChild.textContent = withUnit(value, unit);
-    title.replaceChildren("Epochs to reach ", make("b", {}, withUnit(value, unit)), ", ",
-      make("span", { class: "muted" }, value === start ? "the final value of " : "compared with the epochs of ", named(baseline.name), ". Drag the dashed line to change it."));
+    title.replaceChildren("Epochs to reach ", make("b", {}, withUnit(value, unit)),
+      make("span", { class: "muted" }, value === start ? ", the final value of " : ", compared with the epochs of ", named(baseline.name), ". Drag the dashed line to change it."));
     said.replaceChildren(...payload.runs.filter((run) => run.series[key]).map((run) => {
       const { xs, ys } = pointsOf(run, key, "epoch");
       const epoch = firstEpochReaching(xs, ys, value, higher !== false);

@@ -43,7 +43,7 @@ function drawPca(host, run) {
       else go(at + 1);
     }, 700);
   }, { disabled: pca.epochs.length < 2 });
-  host.append(make("p", { class: "hint" }, "The first three principal components of the patch features as red, green and blue."),
+  host.append(make("p", { class: "hint" }, "The first three principal components of the patch features as lightness, blue to yellow, and green to red."),
     make("div", { class: "controls" }, play, epochs.box),
     make("div", { class: "maps" }, maps.map(({ figure }) => figure)));
   update();

@@ -10,6 +10,19 @@ function ticksBetween(low, high, wanted) {
   return ticks;
 }
 
+/** The unit in which so many hours are readable: its letters, and how many of it an hour has. */
+function timeUnit(hours) {
+  if (hours >= 2) return { letters: "h", inAnHour: 1 };
+  return hours >= 2 / 60 ? { letters: "min", inAnHour: 60 } : { letters: "s", inAnHour: 3600 };
+}
+
+/** A number of hours for people: "3.2 h", "4.4 min", "12 s". */
+function duration(hours) {
+  if (!Number.isFinite(hours)) return "–";
+  const { letters, inAnHour } = timeUnit(hours);
+  return `${readable(hours * inAnHour, 3)} ${letters}`;
+}
+
 /** Powers of ten where there are two or more, round numbers otherwise. */
 function logTicksBetween(low, high, wanted) {
   const ticks = [];

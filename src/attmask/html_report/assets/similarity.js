@@ -23,7 +23,9 @@ function drawSimilarity(host, run) {
     return host.append(empty("This run has no patch features of its probe images.", `attmask report ${run.folder}`));
   }
   const [rows, cols] = probe.grid;
-  const now = { image: 0, patch: Math.floor(rows / 2) * cols + Math.floor(cols / 2) };
+  const attention = run.studio ? part(run.studio.attention, 0, run.studio.default_row) : null;
+  const middle = Math.floor(rows / 2) * cols + Math.floor(cols / 2);
+  const now = { image: 0, patch: attention ? attention.indexOf(Math.max(...attention)) : middle }; // the most attended
   const picked = patchCanvas(probe, "Chosen patch");
   const grid = make("div", { class: "patch-grid", tabindex: "0", role: "application",
     "aria-label": "Choose a patch: click, or move with the arrow keys." }, picked);

@@ -29,6 +29,8 @@ function maskOf(studio, { image, row, strategy, ratio, showMax }) {
   return { mask: part(studio[strategy], image, i), at: studio.ratios[i] };
 }
 
+let studioChoice = null; // what the reader chose, kept from run to run so that their masks compare
+
 function drawStudio(host, run) {
   const { probe, studio } = run;
   if (!probe || !studio) {
@@ -36,6 +38,15 @@ function drawStudio(host, run) {
   }
   const known = STRATEGIES.some(([name]) => name === studio.strategy);
   const now = { image: 0, row: studio.default_row, strategy: known ? studio.strategy : "high", ratio: studio.ratio, showMax: Math.min(studio.show_max, studio.ratio) };
+  if (studioChoice) {
+    const { image, row } = studioChoice;
+    Object.assign(now, studioChoice, { image: Math.min(image, probe.images.length - 1), row: Math.min(row, studio.rows.length - 1) });
+  }
+  const choose = (choice) => {
+    Object.assign(now, choice);
+    studioChoice = { ...now };
+    update();
+  };
   const cell = (title) => {
     const canvas = patchCanvas(probe, title);
     const caption = make("figcaption", {}, title);
@@ -60,7 +71,7 @@ function drawStudio(host, run) {
     paint(masked.canvas, image.src, probe.grid, { over: hide(mask) });
     ramp.range(low, high);
     count.textContent = `${hidden} of ${mask.length} (${percent(hidden / mask.length)})`;
-    input.caption.replaceChildren("Input: ", named(image.name), ...(image.label ? [" (", named(image.label), ")"] : []));
+    input.caption.replaceChildren("Input: ", named(image.name), ...(image.label ? [", ", named(image.label)] : []));
     attended.caption.replaceChildren("Attention: ", named(studio.rows[now.row].title));
     masked.caption.replaceChildren(`Masked: ${title}, ${percent(at, 0)}`);
     input.canvas.setAttribute("aria-label", `Image ${image.name}`);
@@ -73,22 +84,20 @@ function drawStudio(host, run) {
     hint.input.disabled = now.strategy !== "hint";
   };
   const ratio = slider("Mask ratio", { min: 0, max: 1, step: 0.01, value: now.ratio }, (r) => percent(r, 0), (value) => {
-    now.ratio = value;
-    hint.input.max = value; // no more may be shown than are hidden
-    now.showMax = Math.min(now.showMax, value);
-    hint.input.value = now.showMax;
+    const showMax = Math.min(now.showMax, value); // no more may be shown than are hidden
+    hint.input.max = value;
+    hint.input.value = showMax;
     hint.update();
-    update();
+    choose({ ratio: value, showMax });
   });
   const hint = slider("Hint: reveal at most", { min: 0, max: now.ratio, step: 0.01, value: now.showMax }, (r) => percent(r, 0), (value) => {
-    now.showMax = Math.min(value, now.ratio);
-    update();
+    choose({ showMax: Math.min(value, now.ratio) });
   });
-  host.append(imageChoice(probe, 0, (i) => ((now.image = i), update())),
+  host.append(imageChoice(probe, now.image, (image) => choose({ image })),
     make("div", { class: "controls" },
-      choice("Strategy", STRATEGIES, now.strategy, (strategy) => ((now.strategy = strategy), update())),
+      choice("Strategy", STRATEGIES, now.strategy, (strategy) => choose({ strategy })),
       ratio.box, hint.box,
-      dropdown("Attention", studio.rows.map(({ title }, i) => [String(i), title]), String(now.row), (row) => ((now.row = Number(row)), update()))),
+      dropdown("Attention", studio.rows.map(({ title }, i) => [String(i), title]), String(now.row), (row) => choose({ row: Number(row) }))),
     make("p", { class: "hidden-count", "aria-live": "polite" }, count, " patches hidden"), object, note,
     make("div", { class: "trio" }, input.figure, attended.figure, masked.figure));
   update();

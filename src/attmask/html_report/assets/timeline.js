@@ -17,7 +17,7 @@ function drawTimeline(host, run) {
     host.append(make("h3", {}, "Sessions"), sortable({ label: "Sessions", rows: sessions, columns: [
       { title: "start", value: (row) => row.start, cell: (row) => prose(timeText(row.start)) },
       { title: "end", value: (row) => row.end, cell: (row) => prose(timeText(row.end)) },
-      { title: "hours", numeric: true, value: (row) => row.to_hours - row.from_hours, cell: (row) => readable(row.to_hours - row.from_hours, 3) },
+      { title: "time", numeric: true, value: (row) => row.to_hours - row.from_hours, cell: (row) => duration(row.to_hours - row.from_hours) },
       { title: "steps", numeric: true, value: (row) => row.from_step, cell: (row) => `${readable(row.from_step, 9)} – ${readable(row.to_step, 9)}` },
       { title: "ended", value: (row) => row.ended, cell: (row) => prose(row.ended) },
       { title: "where", value: (row) => row.where, cell: (row) => prose(row.where) }] }).box);
@@ -25,7 +25,7 @@ function drawTimeline(host, run) {
   if (events.length) {
     host.append(make("h3", {}, "Events"), sortable({ label: "Events", rows: events, kind: "tall", columns: [
       { title: "kind", value: (row) => row.kind, cell: (row) => make("span", { class: "in-row" }, make("span", { class: "event-mark", "aria-hidden": "true" }, EVENTS[row.kind] ?? "•"), prose(row.kind)) },
-      { title: "hours", numeric: true, value: (row) => row.hours, cell: (row) => readable(row.hours, 3) },
+      { title: "after", numeric: true, value: (row) => row.hours, cell: (row) => duration(row.hours) },
       { title: "step", numeric: true, value: (row) => row.step, cell: (row) => readable(row.step, 9) },
       { title: "time", value: (row) => row.time, cell: (row) => prose(timeText(row.time)) },
       { title: "details", value: (row) => row.text, cell: (row) => prose(row.text) }] }).box);
@@ -39,7 +39,7 @@ function sessionsChart(run, last) {
   const waits = points !== null && points.xs.some(Number.isFinite);
   const height = waits ? 168 : 104;
   const figure = make("figure", { class: "sessions" });
-  const svg = draw("svg", { height, role: "img", "aria-label": `${sessions.length} sessions over ${readable(last, 3)} hours of training and ${events.length} events; the tables below list them` });
+  const svg = draw("svg", { height, role: "img", "aria-label": `${sessions.length} sessions over ${duration(last)} of training and ${events.length} events; the tables below list them` });
   const render = () => {
     const width = Math.max(svg.parentElement?.clientWidth ?? 0, 200);
     const [left, right] = [44, width - 16];
@@ -47,9 +47,10 @@ function sessionsChart(run, last) {
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     svg.setAttribute("width", width);
     const bottom = height - 22;
-    const ticks = ticksBetween(0, last, width / 110);
-    const parts = ticks.map((tick) => draw("g", { class: "axes" }, draw("line", { x1: toX(tick), x2: toX(tick), y1: 34, y2: bottom }),
-      draw("text", { x: toX(tick), y: height - 5, "text-anchor": "middle" }, `${tickText(tick, ticks[1] - ticks[0] || 1)} h`)));
+    const { letters, inAnHour } = timeUnit(last);
+    const ticks = ticksBetween(0, last * inAnHour, width / 110);
+    const parts = ticks.map((tick) => draw("g", { class: "axes" }, draw("line", { x1: toX(tick / inAnHour), x2: toX(tick / inAnHour), y1: 34, y2: bottom }),
+      draw("text", { x: toX(tick / inAnHour), y: height - 5, "text-anchor": "middle" }, `${tickText(tick, ticks[1] - ticks[0] || 1)} ${letters}`)));
     sessions.forEach((session, i) => {
       const x = toX(session.from_hours);
       const span = Math.max(toX(session.to_hours) - x - 1.5, 2);

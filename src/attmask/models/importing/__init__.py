@@ -1,0 +1,1 @@
+"""Weights of other code bases, one layout a file."""
