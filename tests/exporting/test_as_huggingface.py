@@ -36,6 +36,16 @@ def test_networks_with_registers_take_other_sizes(tmp_path: Path) -> None:
     assert len({(check.height, check.width) for check in checks}) == 3
 
 
+@pytest.mark.parametrize("settings", [{}, {"init_values": 0.1}], ids=["ViT", "Dinov2"])
+def test_networks_that_do_not_antialias_take_other_sizes(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    model = network(tmp_path, "no-antialias", **settings)
+    checks = exported(AsHuggingFace(), model, tmp_path / "out")
+    assert largest(checks) < 1e-5
+    assert len({(check.height, check.width) for check in checks}) == 3
+
+
 @pytest.mark.parametrize("positions", ["size", "reference"])
 def test_another_size_has_the_positions_of_that_size(positions: str, tmp_path: Path) -> None:
     model = network(tmp_path, positions, init_values=0.1)

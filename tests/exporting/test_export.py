@@ -10,11 +10,15 @@ from attmask import atomic
 from attmask.cli import main
 from attmask.errors import UserError
 from attmask.evaluation.loading import load_model
+from attmask.evaluation.model import FrozenModel
+from attmask.exporting.as_huggingface import AsHuggingFace
 from attmask.exporting.as_timm import AsTimm
 from attmask.exporting.export import export_checkpoint
 from attmask.exporting.probes import probe_images, verify
 from attmask.exporting.subject import Subject
+from attmask.models.backbone import Backbone
 from tests.exporting.networks import by_timm, label_names, network, weights
+from tests.models.rotary_networks import eva
 from tests.runs import SHORT
 
 
@@ -201,3 +205,31 @@ def test_probe_images_are_the_same_every_time(tmp_path: Path) -> None:
     assert once.shape == (2, 5, 40, 32)
     assert torch.equal(once, again)
     assert torch.equal(once[:, 0], once[:, 3])
+
+
+@pytest.mark.parametrize("name", ["timm", "hf"])
+def test_rotary_positions_are_refused_where_the_format_does_not_hold_them(
+    name: str, tmp_path: Path
+) -> None:
+    model = FrozenModel("rotary", Backbone(eva(img_size=64)).eval(), 64, network(tmp_path).data)
+    form = AsTimm() if name == "timm" else AsHuggingFace()
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UserError, match=r"rotary has rotary positions .* use --format onnx or"):
+        form.write(Subject.of(model), tmp_path / "out")
+
+
+def test_the_authors_layout_is_verified_through_the_importer(run: Path, tmp_path: Path) -> None:
+    exported = attmask.export(run, format="reference", out=tmp_path / "out")
+    assert exported.difference < 1e-5
+    assert (tmp_path / "out" / "checkpoint.pth").is_file()
+
+
+def test_an_export_for_hugging_face_is_imported_again(run: Path, tmp_path: Path) -> None:
+    attmask.export(run, format="hf", out=tmp_path / "out")
+    ours, again = load_model(run), load_model(tmp_path / "out")
+    images = probe_images(Subject.of(ours), 2, 32, 32)
+    with torch.inference_mode():
+        wanted, found = ours.backbone(images), again.backbone(images)
+    torch.testing.assert_close(found.cls, wanted.cls, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.patches, wanted.patches, atol=1e-5, rtol=0)
+    assert again.data.mean == ours.data.mean

@@ -8,12 +8,15 @@ import pytest
 import torch
 
 from attmask.evaluation.features.transform import Transform
+from attmask.evaluation.model import FrozenModel
 from attmask.exporting.as_onnx import AsOnnx
 from attmask.exporting.as_torch import AsTorch
+from attmask.models.backbone import Backbone
 from tests.exporting.networks import classified, exported, largest, network
+from tests.models.rotary_networks import eva
 from tests.real_data import FOLDER, needs
 
-POSITIONS = pytest.mark.parametrize("positions", ["size", "reference"])
+POSITIONS = pytest.mark.parametrize("positions", ["size", "reference", "no-antialias"])
 
 
 @POSITIONS
@@ -92,3 +95,11 @@ def test_photographs_have_the_same_features_in_onnxruntime(tmp_path: Path) -> No
         for name, found in zip(names, session.run(names, {"images": images.numpy()}), strict=True):
             own = getattr(wanted, name)
             torch.testing.assert_close(torch.from_numpy(found), own, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("form", [AsOnnx(dynamic_size=True), AsTorch(dynamic_size=True)])
+def test_rotary_positions_are_exported_at_any_size(form: AsOnnx | AsTorch, tmp_path: Path) -> None:
+    model = FrozenModel("rotary", Backbone(eva(img_size=64)).eval(), 64, network(tmp_path).data)
+    checks = exported(form, model, tmp_path / "out")
+    assert largest(checks) < 1e-4
+    assert len({(check.height, check.width) for check in checks}) == 3

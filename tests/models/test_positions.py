@@ -11,6 +11,7 @@ from attmask.models.positions import Resize, resize_positions
 
 SIDE = st.integers(1, 9)
 BOTH: list[Resize] = ["size", "reference"]
+EVERY: list[Resize] = [*BOTH, "no-antialias"]
 
 
 def table(grid: Grid, width: int = 4) -> Tensor:
@@ -83,7 +84,7 @@ def test_the_number_format_is_kept(dtype: torch.dtype) -> None:
     torch.testing.assert_close(resized.float(), exact, rtol=0.02, atol=0.02)
 
 
-@pytest.mark.parametrize("how", BOTH)
+@pytest.mark.parametrize("how", EVERY)
 def test_a_grid_that_is_known_when_an_export_runs_is_resized_as_one_that_is_known_before(
     how: Resize,
 ) -> None:

@@ -40,9 +40,9 @@ class AsHuggingFace:
     packages = ("transformers", "safetensors")
 
     def takes_other_sizes(self, subject: Subject) -> bool:
-        """Only its DINOv2 with registers resizes positions with antialiasing, as we do."""
-        is_same = subject.backbone.positions == "size"
-        return is_same and _kind(subject) == "dinov2_with_registers"
+        """Its DINOv2 with registers antialiases resized positions, the other classes do not."""
+        has_registers = _kind(subject) == "dinov2_with_registers"
+        return subject.backbone.positions == ("size" if has_registers else "no-antialias")
 
     def write(self, subject: Subject, folder: Path) -> None:
         """Write weights, config.json and preprocessor_config.json."""
@@ -72,7 +72,9 @@ class AsHuggingFace:
         with _quiet():
             model = auto.from_pretrained(folder, local_files_only=True).eval()
         prefix, layer = subject.backbone.prefix, subject.backbone.layer
-        more = {} if self.takes_other_sizes(subject) else _size_arguments(subject)
+        more = {}
+        if self.takes_other_sizes(subject) and _kind(subject) == "vit":
+            more = {"interpolate_pos_encoding": True}  # ViTModel refuses other sizes without it
 
         def forward(images: Tensor) -> dict[str, Tensor]:
             model.set_attn_implementation("sdpa")
@@ -108,11 +110,6 @@ def _kind(subject: Subject) -> Kind:
     # transformers' ViT classifies [CLS] alone, its DINOv2 [CLS] and the mean of the patches.
     reads_more = classifier is not None and classifier.readout.token != "cls"
     return "dinov2" if reads_more or not isinstance(block.ls1, nn.Identity) else "vit"
-
-
-def _size_arguments(subject: Subject) -> dict[str, bool]:
-    """ViTModel refuses other sizes unless it is asked to resize its positions."""
-    return {"interpolate_pos_encoding": False} if _kind(subject) == "vit" else {}
 
 
 def _tensors(subject: Subject, grid: Grid) -> Iterator[tuple[str, Tensor]]:

@@ -54,7 +54,7 @@ class ModelCard:
 
     def _head(self) -> Iterator[str]:
         backbone, subject = self.subject.backbone, self.subject
-        parameters = sum(parameter.numel() for parameter in subject.backbone.vit.parameters()) / 1e6
+        parameters = sum(parameter.numel() for parameter in backbone.vit.parameters()) / 1e6
         registers = f", {backbone.prefix - 1} registers" if backbone.prefix > 1 else ""
         yield f"# {cell(subject.model.name)}"
         yield ""

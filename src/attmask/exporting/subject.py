@@ -49,12 +49,12 @@ class Subject:
 
     @property
     def vit(self) -> VisionTransformer:
-        """timm's network in the backbone; an error for one with rotary positions."""
+        """timm's plain ViT in the backbone; an error if it is another class."""
         vit = self.model.backbone.vit
         if not isinstance(vit, VisionTransformer):
             raise UserError(
-                f"{self.model.name} has rotary positions (DINOv3), which this format does not take "
-                "yet; use --format onnx or torch"
+                f"{self.model.name} has rotary positions (timm's class {type(vit).__name__}), "
+                "which this format of attmask does not hold; use --format onnx or torch"
             )
         return vit
 

@@ -44,34 +44,33 @@ def _resized_when_run(
     A row of a matrix has the weights of the old rows (columns) in a new one. Exporters translate
     matrices faithfully, while bicubic resizing differs between runtimes.
     """
-    rows, columns = (torch.full((), side, device=positions.device) for side in new)
-    is_same = (rows == old[0]) & (columns == old[1])
-    weights = _antialiased if how == "size" else _by_reference
-    down, across = (weights(o, n, is_same, positions) for o, n in zip(old, new, strict=True))
+    device = positions.device
+    sides = [torch.full((), side, device=device, dtype=torch.float32) for side in new]
+    if how == "reference":
+        is_same = (sides[0] == old[0]) & (sides[1] == old[1])
+        sides = [torch.where(is_same, side, side + 0.1) for side in sides]
+    scales = [o / side for o, side in zip(old, sides, strict=True)]
+    weights = _antialiased if how == "size" else _interpolated
+    down, across = (weights(o, n, s) for o, n, s in zip(old, new, scales, strict=True))
     image = positions.reshape(*old, -1).to(down.dtype)
     resized = torch.einsum("no,mp,opd->nmd", down, across, image)
     return resized.flatten(0, 1)[None].to(positions.dtype)
 
 
-def _antialiased(old: int, new: int, is_same: Tensor, like: Tensor) -> Float[Tensor, "new old"]:
+def _antialiased(old: int, new: int, scale: Tensor) -> Float[Tensor, "new old"]:
     """Weights of `interpolate(size=new, mode="bicubic", antialias=True)` along one side."""
-    numbers = torch.arange(new, device=like.device, dtype=torch.float32)
-    scale = old / torch.full((), new, device=like.device, dtype=torch.float32)
-    centre = scale * (numbers + 0.5)
-    places = torch.arange(old, device=like.device, dtype=torch.float32) + 0.5
+    centre = scale * (torch.arange(new, device=scale.device, dtype=scale.dtype) + 0.5)
+    places = torch.arange(old, device=scale.device, dtype=scale.dtype) + 0.5
     distance = (places[None, :] - centre[:, None]) / scale.clamp(min=1)
     weights = _cubic(distance.abs(), -0.5)
     return weights / weights.sum(dim=1, keepdim=True)
 
 
-def _by_reference(old: int, new: int, is_same: Tensor, like: Tensor) -> Float[Tensor, "new old"]:
-    """Weights of `interpolate(scale_factor=(new + 0.1) / old, mode="bicubic")` along one side."""
-    numbers = torch.arange(new, device=like.device, dtype=torch.float32)
-    side = torch.full((), new, device=like.device, dtype=torch.float32)
-    scale = torch.where(is_same, 1.0, old / (side + 0.1))
-    place = scale * (numbers + 0.5) - 0.5
+def _interpolated(old: int, new: int, scale: Tensor) -> Float[Tensor, "new old"]:
+    """Weights of `interpolate(mode="bicubic")` along one side; a step is `scale` old ones."""
+    place = scale * (torch.arange(new, device=scale.device, dtype=scale.dtype) + 0.5) - 0.5
     first = place.floor()
-    olds = torch.arange(old, device=like.device, dtype=torch.float32)
+    olds = torch.arange(old, device=scale.device, dtype=scale.dtype)
     weights = torch.zeros_like(place)[:, None] * olds
     for tap in (-1, 0, 1, 2):  # beyond the edge, the outermost row counts again
         index = (first + tap).clamp(0, old - 1)
