@@ -11,7 +11,7 @@ from attmask.history import now
 from attmask.reading import read_regular
 
 EVENTS = "events.jsonl"
-ENDS = ("stop", "finish", "fail")
+ENDS = ("stop", "finish", "fail", "return")
 """The kinds that end what a start has begun; a killed process leaves none of them."""
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ class Event(BaseModel):
     """Something that happened to a run at a time."""
 
     model_config = ConfigDict(frozen=True)
-    kind: Literal["start", "stop", "finish", "fail", "finding"]
+    kind: Literal["start", "stop", "finish", "fail", "return", "finding"]
     time: str
     """ISO 8601, in UTC."""
     step: int | None = None

@@ -341,7 +341,10 @@ class Loop(ABC, Generic[AnyRun, AnyBatchType, AnyNow]):
                     self._loop(evaluate, monitor, stopped)
                 self.save()
                 self.checkpoints.finish()
-            except (DivergedError, TakenOverError):
+            except DivergedError as fault:
+                self.heartbeat.tell("return", step=self.step, text=f"no longer finite: {fault}")
+                raise
+            except TakenOverError:
                 raise
             except UserError as fault:
                 if not self._updating and self.checkpoints.save_after(fault, self.step):

@@ -56,8 +56,8 @@ class MonitorConfig(Config):
     )
     report_every_epochs: int = setting(
         5,
-        "epochs between two rebuilds of RUN/report.html, which take 5 % of the time at most "
-        "(0 = never)",
+        "epochs between two rebuilds of RUN/report.html, as long as they take about 5 % of the "
+        "time (0 = never)",
         operational=True,
         ge=0,
     )

@@ -48,6 +48,11 @@ def test_findings_do_not_end_a_session_and_failures_do() -> None:
     assert (only.ended, only.to_step) == ("failed", 3)
 
 
+def test_a_run_that_goes_back_to_a_checkpoint_was_not_killed() -> None:
+    events = [event("start", 0), event("return", 7, 60), event("start", 8, 40), event("finish", 9)]
+    assert [each.ended for each in sessions(events, [])] == ["went back", "finished"]
+
+
 def test_hours_leave_out_the_pause_between_two_sessions() -> None:
     events = [event("start", 0), event("stop", 31), event("start", 600, 5)]
     records = [record(0, 6), record(4, 30), record(8, 612)]

@@ -110,9 +110,13 @@ class Reports:
         self.contexts.clear()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def all_reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reports]:
-    """One browser and one folder of pages for all tests."""
+    """One browser and one folder of pages for the tests of a file.
+
+    Not for all tests: processes that others fork meanwhile would inherit the pipe to the driver of
+    the browser, which then waits for them at its end.
+    """
     path = find_browser()
     assert path, "no browser was found; run make browser or set ATTMASK_BROWSER to its path"
     with sync_playwright() as playwright:

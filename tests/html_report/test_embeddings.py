@@ -17,6 +17,8 @@ from attmask.html_report.pictures import Reading
 from attmask.recipe import load_recipe
 from tests.html_report.test_probes import numbers
 
+TINY = load_recipe("tiny")
+
 
 @pytest.fixture(scope="module")
 def gallery(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Gallery:
@@ -28,7 +30,7 @@ def gallery(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Gallery:
     for number, pixels in enumerate(pictures):
         picture = Image.fromarray(pixels.astype(np.uint8)).resize((48, 48))
         picture.save(folder / f"{number:02d}.png")
-    return gallery_of(open_images(folder), Reading.of(load_recipe("tiny"), "cpu").newest(run))
+    return gallery_of(open_images(folder), Reading.of(TINY, "cpu").newest(run, TINY))
 
 
 def embeddings() -> torch.Tensor:
@@ -64,6 +66,6 @@ def test_unreadable_images_are_listed_with_the_reason(tmp_path: Path) -> None:
 
 def test_a_single_image_is_neither_odd_nor_a_copy(run: Path, tmp_path: Path) -> None:
     Image.new("RGB", (40, 40)).save(tmp_path / "a.png")
-    alone = gallery_of(open_images(tmp_path), Reading.of(load_recipe("tiny"), "cpu").newest(run))
+    alone = gallery_of(open_images(tmp_path), Reading.of(TINY, "cpu").newest(run, TINY))
     assert odd_of(torch.ones(1, 4), alone, run) == {"outliers": [], "copies": [], "unreadable": []}
     assert numbers(map_of(torch.ones(1, 4), alone)["points"]).shape == (1, 2)

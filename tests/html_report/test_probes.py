@@ -17,7 +17,8 @@ from attmask.html_report.probes import RATIOS, patches_of, probe_of, read, simil
 from attmask.kinds import read_config
 from attmask.recipe import load_recipe
 
-READING = Reading.of(load_recipe("tiny"), "cpu")
+TINY = load_recipe("tiny")
+READING = Reading.of(TINY, "cpu")
 KINDS = {"f4": "<f4", "i1": "i1", "u1": "u1"}
 
 
@@ -32,11 +33,11 @@ def numbers(array: dict[str, Any]) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def gallery(run: Path, scenes: Path) -> Gallery:
-    return gallery_of(open_images(scenes), READING.newest(run))
+    return gallery_of(open_images(scenes), READING.newest(run, TINY))
 
 
 def test_the_studio_has_every_head_and_every_block(run: Path, gallery: Gallery) -> None:
-    model = READING.newest(run)
+    model = READING.newest(run, TINY)
     studio = studio_of(model, gallery, read_config(run / "config.yaml"), READING.autocast)
     assert [row["title"] for row in studio["rows"]] == [
         "block 2, all heads",
@@ -54,7 +55,7 @@ def test_random_masks_hide_the_exact_number_at_every_ratio_of_the_slider(
     run: Path, gallery: Gallery
 ) -> None:
     config = read_config(run / "config.yaml")
-    studio = studio_of(READING.newest(run), gallery, config, READING.autocast)
+    studio = studio_of(READING.newest(run, TINY), gallery, config, READING.autocast)
     random, block = numbers(studio["random"]), numbers(studio["block"])
     assert random.shape == block.shape == (len(gallery.probes), len(RATIOS), 16)
     wanted = [int(16 * ratio) for ratio in studio["ratios"]]
@@ -88,5 +89,5 @@ def test_probes_are_pictures_of_whole_patches_with_the_share_of_the_object(
 
 
 def test_patches_are_tokens_by_row_and_column(run: Path, gallery: Gallery) -> None:
-    patches = patches_of(READING.newest(run), gallery, READING.autocast)
+    patches = patches_of(READING.newest(run, TINY), gallery, READING.autocast)
     assert patches.shape == (len(gallery.probes), 16, 48)

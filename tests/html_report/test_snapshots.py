@@ -23,10 +23,12 @@ from attmask.html_report.snapshots import (
 from attmask.recipe import load_recipe
 from tests.html_report.test_probes import numbers
 
+TINY = load_recipe("tiny")
+
 
 @pytest.fixture(scope="module")
 def gallery(run: Path, scenes: Path) -> Gallery:
-    return gallery_of(open_images(scenes), Reading.of(load_recipe("tiny"), "cpu").newest(run))
+    return gallery_of(open_images(scenes), Reading.of(TINY, "cpu").newest(run, TINY))
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +52,14 @@ def test_neighbours_are_the_nearest_by_cosine_and_never_the_image_itself(
     np.testing.assert_allclose(taken.cosines, values, atol=1e-6)
 
 
+@pytest.mark.parametrize("content", [b"half a file", b"", b"PK\x03\x04 cut"])
 def test_a_snapshot_is_read_back_and_a_broken_one_is_passed_over(
-    gallery: Gallery, taken: Snapshot, tmp_path: Path
+    content: bytes, gallery: Gallery, taken: Snapshot, tmp_path: Path
 ) -> None:
     for epoch in (0.0, 4.0, 12.5):
         keep(tmp_path, replace(taken, epoch=epoch), gallery)
     (broken, *_) = sorted((tmp_path / FOLDER).iterdir())
-    broken.write_bytes(b"half a file")
+    broken.write_bytes(content)
     found = kept(tmp_path, gallery)
     assert sorted(found) == [4.0, 12.5]
     assert np.array_equal(found[4.0].scores, taken.scores)

@@ -117,6 +117,12 @@ def test_without_labels_alignment_speaks_but_is_not_called_good() -> None:
     assert gain(log_of(FALLING), {}).level == "unknown"
 
 
+def test_only_what_was_compared_is_said() -> None:
+    sentence = verdict(log_of(FALLING, knn__top1=[31.8, 57.0]), WELL, {})["sentence"]
+    assert sentence.endswith("better than those of an untrained network.")
+    assert learning(log_of([0.0] * 100)).level == "bad"
+
+
 def test_findings_and_bad_ends_are_warnings_with_a_reason() -> None:
     line = "the teacher's targets are uniform; lower schedule.cls_temperature (now 0.04)"
     ill = replace(WELL, state="killed", findings=(line,), skipped_steps=3, went_back=1)

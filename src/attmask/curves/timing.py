@@ -14,10 +14,11 @@ from attmask.monitor import TIME
 
 Record: TypeAlias = Mapping[str, Any]
 _SPEED = "speed.images_per_second"
-_ENDED: dict[str, Literal["stopped", "finished", "failed"]] = {
+_ENDED: dict[str, Literal["stopped", "finished", "failed", "went back"]] = {
     "stop": "stopped",
     "finish": "finished",
     "fail": "failed",
+    "return": "went back",
 }
 
 
@@ -28,7 +29,7 @@ class Session:
     start: Event
     end: str | None
     """The time of its end; of a killed one that of its last sign of life, None if there is none."""
-    ended: Literal["stopped", "finished", "failed", "killed", "training"]
+    ended: Literal["stopped", "finished", "failed", "went back", "killed", "training"]
     to_step: int
 
 
@@ -55,7 +56,7 @@ def sessions(
         found.append(
             Session(
                 start,
-                None if last is None or is_open else _iso(last[TIME]),
+                None if last is None or is_open else iso(last[TIME]),
                 "training" if is_open else "killed",
                 start.step or 0 if last is None else int(last["step"]) + 1,
             )
@@ -107,5 +108,6 @@ def seconds(moment: str) -> float:
     return datetime.fromisoformat(moment).timestamp()
 
 
-def _iso(moment: float) -> str:
+def iso(moment: float) -> str:
+    """Seconds since 1970 as an ISO time in UTC."""
     return datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="seconds")

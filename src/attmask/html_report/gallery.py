@@ -2,8 +2,10 @@
 
 import hashlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,13 +103,43 @@ class Gallery:
         return patch_coverage(torch.stack(read), self.patch_size).object
 
 
-def gallery_of(images: Images, model: FrozenModel) -> Gallery:
-    """Read some held-out images, or images that were trained on where none are held out."""
+def gallery_of(
+    images: Images, model: FrozenModel, check: Callable[[], None] = lambda: None
+) -> Gallery:
+    """Read some held-out images, or images that were trained on where none are held out.
+
+    `check` is called for each of them, and may raise.
+    """
+    crop = Checked(CenterCrop(model.image_size), check)
     source = _some(images.held_out or images.train, IMAGES)
-    crops = CachedCrops(source, CenterCrop(model.image_size), model.data)
+    crops = CachedCrops(source, crop, model.data)
     if not len(crops):
         raise UserError(f"no image of {source.root} can be read; repair them")
     return Gallery(crops, _probes(crops, PROBES), model.backbone.patch_size)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A crop that calls a function before each image, which may raise to end the reading."""
+
+    crop: CenterCrop
+    check: Callable[[], None]
+
+    @property
+    def size_hw(self) -> tuple[int, int] | None:
+        """Rows and columns of pixels."""
+        return self.crop.size_hw
+
+    def __call__(
+        self, pixels: UInt8[np.ndarray, "H W C"], index: int
+    ) -> UInt8[Tensor, "C height width"]:
+        """The crop."""
+        self.check()
+        return self.crop(pixels, index)
+
+    def describe(self) -> dict[str, Any]:
+        """That of the crop."""
+        return self.crop.describe()
 
 
 def _some(source: Source, most: int) -> Source:

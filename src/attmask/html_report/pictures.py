@@ -1,5 +1,6 @@
 """Everything on the page of one run that needs its network and its images."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,8 @@ NOTHING: dict[str, Any] = dict.fromkeys(
 """The pictures of a run whose network or images are not at hand."""
 _BATCH = 64
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -41,14 +44,22 @@ class Reading:
     autocast: Autocast
     check: Callable[[], None]
     """Called between two batches; it may raise to end the report."""
+    looks_back: bool = True
+    """Whether earlier checkpoints are read too, which takes longer."""
 
     @classmethod
     def of(
-        cls, config: RunConfig, device: str, check: Callable[[], None] = lambda: None
+        cls,
+        config: RunConfig,
+        device: str,
+        check: Callable[[], None] = lambda: None,
+        looks_back: bool = True,
     ) -> "Reading":
         """In the number format of a training, on a device."""
         chosen = choose_device(device)
-        return cls(chosen, Precision.choose(config.train.precision, chosen).autocast, check)
+        return cls(
+            chosen, Precision.choose(config.train.precision, chosen).autocast, check, looks_back
+        )
 
     def load(self, named: str) -> FrozenModel:
         """A network on the device."""
@@ -57,10 +68,11 @@ class Reading:
         model.backbone.to(self.device)
         return model
 
-    def newest(self, run: Path) -> FrozenModel:
+    def newest(self, run: Path, config: RunConfig) -> FrozenModel:
         """The network of a run as it was last saved; before the first checkpoint the untrained."""
-        saved = checkpoint.newest(run / "checkpoints")
-        return self.load(f"{run}@untrained" if saved is None else str(run))
+        if checkpoint.newest(run / "checkpoints") is None:
+            return self.load(f"{run}@untrained")
+        return self.load(f"{run}@last" if isinstance(config, TunedConfig) else f"{run}@teacher")
 
     def embeddings(self, model: FrozenModel, gallery: Gallery) -> Float[Tensor, "M D"]:
         """The [CLS] tokens of all images."""
@@ -89,22 +101,26 @@ def pictures_of(
     run: Path, config: RunConfig, images: Images, reading: Reading, room: float
 ) -> dict[str, Any]:
     """The pictures of a run in the shape of the page, in about `room` bytes."""
-    model = reading.newest(run)
-    gallery = gallery_of(images, model)
+    model = reading.newest(run, config)
+    gallery = gallery_of(images, model, reading.check)
     patches = patches_of(model, gallery, reading.autocast)
     embeddings = reading.embeddings(model, gallery)
     now = snapshot(epoch_of(model), patches, embeddings, gallery)
     snapshots.keep(run, now, gallery)
     taken = snapshots.kept(run, gallery) | {now.epoch: now}
-    for named in _earlier(run, config, taken):
-        earlier = reading.snapshot(reading.load(named), gallery)
+    for named in _earlier(run, config, taken) if reading.looks_back else ():
+        try:
+            earlier = reading.snapshot(reading.load(named), gallery)
+        except UserError as fault:  # removed meanwhile, or damaged: the others are enough
+            log.warning("%s; it is left out of the report", fault)
+            continue
         snapshots.keep(run, earlier, gallery)
         taken[earlier.epoch] = earlier
     some = [each for each in taken.values() if each.epoch <= now.epoch]
     shown = gallery.with_probes(_fitting_probes(model, room))
     return {
         "probe": probe_of(shown),
-        "studio": studio_of(model, shown, config, reading.autocast),
+        "studio": studio_of(model, shown, config, reading.autocast, reading.check),
         "similarity": similarity_of(patches[: len(shown.probes)]),
         "pca": pca_of(some, gallery, len(shown.probes)),
         "map": map_of(embeddings, gallery),

@@ -1,5 +1,6 @@
 """What a network makes of the probe images: attention, masks, and features of patches."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,11 @@ def probe_of(gallery: Gallery) -> dict[str, Any]:
 
 
 def studio_of(
-    model: FrozenModel, gallery: Gallery, config: RunConfig, autocast: Autocast
+    model: FrozenModel,
+    gallery: Gallery,
+    config: RunConfig,
+    autocast: Autocast,
+    check: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """The attention of each block and of each head of the block that guides masking."""
     backbone = model.backbone
@@ -61,6 +66,7 @@ def studio_of(
         for number in range(1, heads.shape[1] + 1)
     ]
     for layer in range(1, backbone.depth + 1):
+        check()
         if layer != own:
             maps.append(read(model, gallery, AttentionMaps(layer=layer), autocast).flatten(1))
             rows.append({"title": f"block {layer}, all heads", "layer": layer, "head": None})

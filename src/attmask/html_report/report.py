@@ -45,11 +45,13 @@ def write_report(
     title: str | None = None,
     device: str = "auto",
     check: Callable[[], None] = lambda: None,
+    looks_back: bool = True,
 ) -> Path:
     """Write the report; what needs images that are not at hand is left out with a warning.
 
     `data` is where the images are, if they have moved. `check` is called between two batches, and
-    may raise to end the report before anything is written.
+    may raise to end the report before anything is written. With `looks_back`, checkpoints of
+    earlier epochs are read too, if there are any that were not looked at.
     """
     if out.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"{out} is not the name of a page; use one that ends in .html")
@@ -64,7 +66,7 @@ def write_report(
             baseline=baseline,
             title=title,
             command=_command(folders, out, data, baseline),
-            reading_of=partial(Reading.of, device=device, check=check),
+            reading_of=partial(Reading.of, device=device, check=check, looks_back=looks_back),
         )
     )
     if len(page) > MOST_BYTES:

@@ -98,7 +98,7 @@ def kept(run: Path, gallery: Gallery) -> dict[float, Snapshot]:
                 found[float(match[1])] = Snapshot(
                     float(match[1]), stored["scores"], stored["neighbours"], stored["cosines"]
                 )
-        except (OSError, ValueError, KeyError, TypeError) as fault:
+        except Exception as fault:  # a damaged archive can raise anything
             log.warning("cannot read %s (%s); it is passed over", file, fault)
     return found
 

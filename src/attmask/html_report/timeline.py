@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from attmask.curves.run_curves import RunCurves
-from attmask.curves.timing import Session, seconds
+from attmask.curves.timing import Session, iso, seconds
 from attmask.divergence import INCIDENTS
 from attmask.history import read_history
 from attmask.monitor import TIME
@@ -44,6 +44,7 @@ def timeline_of(run: RunCurves) -> dict[str, Any]:
             "rate",
         }
         for each in history.returns
+        if not any(event.kind == "return" for event in run.events)  # of earlier versions
     ]
     events += [
         {
@@ -56,7 +57,7 @@ def timeline_of(run: RunCurves) -> dict[str, Any]:
     ]
     events += _skipped(run)
     placed = [event | {"hours": clock.at(event["step"], event["time"])} for event in events]
-    placed.sort(key=lambda event: (event["time"] or "", event["step"] or 0))
+    placed.sort(key=lambda event: (event["hours"] or 0.0, event["time"] or "", event["step"] or 0))
     return {"sessions": sessions, "events": placed[-_MOST_EVENTS:]}
 
 
@@ -111,7 +112,7 @@ def _skipped(run: RunCurves) -> list[dict[str, Any]]:
             said = counted(int(count - before), "step")
             events.append(
                 {
-                    "time": None,
+                    "time": iso(record[TIME]) if TIME in record else None,
                     "step": int(record["step"]) + 1,
                     "kind": "skip",
                     "text": f"{said} skipped: not finite; see {INCIDENTS}/",
