@@ -111,7 +111,7 @@ def test_other_arguments_and_other_images_are_told(
 def test_weights_to_start_from_are_refused_beside_a_checkpoint_to_go_on_from(
     scenes: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match="goes on with its own weights.*leave init= out"):
+    with pytest.raises(UserError, match=r"goes on with its own weights.*leave init= out"):
         pretrain(
             scenes,
             recipe="tiny",
