@@ -19,7 +19,7 @@ from attmask.exporting.subject import Subject
 from attmask.models.backbone import Backbone
 from tests.exporting.networks import by_timm, label_names, network, weights
 from tests.models.rotary_networks import eva
-from tests.runs import SHORT
+from tests.runs import SHORT, changed_copy, guarded_copy
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +233,20 @@ def test_an_export_for_hugging_face_is_imported_again(run: Path, tmp_path: Path)
     torch.testing.assert_close(found.cls, wanted.cls, atol=1e-5, rtol=0)
     torch.testing.assert_close(found.patches, wanted.patches, atol=1e-5, rtol=0)
     assert again.data.mean == ours.data.mean
+
+
+def test_the_authors_layout_does_not_hold_the_best_of_a_guarded_run(
+    run: Path, tmp_path: Path
+) -> None:
+    guarded = guarded_copy(run, tmp_path / "guarded")
+    for named in (guarded, f"{guarded}@best"):
+        with pytest.raises(UserError, match=f"as it stands; give {guarded}@teacher"):
+            attmask.export(named, format="reference", out=tmp_path / "out")
+    exported = attmask.export(f"{guarded}@teacher", format="reference", out=tmp_path / "out")
+    assert exported.difference < 1e-5
+
+
+def test_the_authors_layout_does_not_hold_updates_of_low_rank(run: Path, tmp_path: Path) -> None:
+    updated = changed_copy(run, tmp_path / "updated", "adapt.lora_rank=2")
+    with pytest.raises(UserError, match=r"trained with adapt\.lora_rank=2.*use --format timm"):
+        attmask.export(updated, format="reference", out=tmp_path / "out")
