@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from attmask.exporting.as_timm import AsTimm
 from attmask.exporting.export import export_checkpoint
 from attmask.exporting.probes import probe_images, verify
 from attmask.exporting.subject import Subject
+from attmask.exporting.training import training_lines
 from attmask.models.backbone import Backbone
 from tests.exporting.networks import by_timm, label_names, network, weights
 from tests.models.rotary_networks import eva
@@ -250,3 +252,25 @@ def test_the_authors_layout_does_not_hold_updates_of_low_rank(run: Path, tmp_pat
     updated = changed_copy(run, tmp_path / "updated", "adapt.lora_rank=2")
     with pytest.raises(UserError, match=r"trained with adapt\.lora_rank=2.*use --format timm"):
         attmask.export(updated, format="reference", out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("init", "told"),
+    [
+        ("/home/somebody/vit.safetensors@heads=3", "vit.safetensors@heads=3"),
+        ("timm:vit_small_patch16_224.dino", "timm:vit_small_patch16_224.dino"),
+        ("hf-hub:facebook/dinov2-small", "hf-hub:facebook/dinov2-small"),
+    ],
+)
+def test_the_card_says_what_a_run_continued_from_and_not_where_that_lay(
+    run: Path, tmp_path: Path, init: str, told: str
+) -> None:
+    continued = changed_copy(run, tmp_path / "continued", f"init={init}")
+    lines = list(training_lines(replace(load_model(run), folder=continued)))
+    assert f"- Continued from: {told}" in lines
+    assert not any("somebody" in line or "`init`" in line for line in lines)
+
+
+def test_the_card_of_weights_from_elsewhere_does_not_guess_their_training(tmp_path: Path) -> None:
+    said = " ".join(training_lines(network(tmp_path)))
+    assert said.startswith("The weights are not attmask's own (`small`). attmask has converted")
