@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,8 +12,10 @@ import torch
 from torch import Tensor
 
 from attmask import checkpoint
-from attmask.checkpoint import Checkpoint
+from attmask.checkpoint import BEST, WEIGHTS, Checkpoint
 from attmask.cli import main
+from attmask.config import PretrainConfig
+from attmask.run_config import from_yaml, override, to_yaml
 
 SOURCE = Path(__file__).parent.parent / "src"
 COMMAND = [sys.executable, "-c", "import sys; from attmask.cli import main; sys.exit(main())"]
@@ -102,3 +105,20 @@ def same_tensors(ours: Checkpoint, theirs: Checkpoint) -> bool:
 
 def _same(ours: Tensor, theirs: Tensor) -> bool:
     return ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+
+
+def changed_copy(run: Path, folder: Path, *overrides: str) -> Path:
+    """A copy of a pre-training run whose config.yaml has other settings."""
+    shutil.copytree(run, folder)
+    config = override(from_yaml(run / "config.yaml", PretrainConfig), overrides)
+    (folder / "config.yaml").write_text(to_yaml(config))
+    return folder
+
+
+def guarded_copy(run: Path, folder: Path) -> Path:
+    """A copy with a guard, whose best network is half of its teacher."""
+    changed_copy(run, folder, "guard.patience=2", "monitor.knn_every_epochs=1")
+    last = last_checkpoint(folder)
+    halved = {name: tensor / 2 for name, tensor in last.tensors[WEIGHTS].items()}
+    checkpoint.save(folder / BEST, Checkpoint(1, {WEIGHTS: halved}, last.info), keep=1)
+    return folder

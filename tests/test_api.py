@@ -19,7 +19,7 @@ from attmask.monitor import read_metrics
 from attmask.networks import build_distiller
 from attmask.recipe import load_recipe
 from attmask.run_config import override
-from tests.runs import SHORT, environment, last_checkpoint, same_tensors
+from tests.runs import SHORT, environment, guarded_copy, last_checkpoint, same_tensors
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,16 @@ def test_a_backbone_is_the_teachers_and_ready_to_use(run: Path) -> None:
     images = torch.randn(2, 3, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(backbone.vit(images), backbone(images).cls)
+
+
+def test_the_backbone_of_a_guarded_run_is_the_best_unless_the_teachers_is_asked_for(
+    run: Path, tmp_path: Path
+) -> None:
+    guarded = guarded_copy(run, tmp_path / "guarded")
+    teacher = load_backbone(run).vit.norm.weight
+    assert torch.equal(load_backbone(guarded).vit.norm.weight, teacher / 2)
+    assert torch.equal(load_backbone(guarded, network="best").vit.norm.weight, teacher / 2)
+    assert torch.equal(load_backbone(guarded, network="teacher").vit.norm.weight, teacher)
 
 
 def test_a_backbone_comes_from_a_run_or_from_one_of_its_checkpoints(

@@ -106,3 +106,17 @@ def test_other_arguments_and_other_images_are_told(
     said = " ".join(record.getMessage() for record in caplog.records)
     assert "was trained with other settings: lr 0.25, here" in said
     assert "other images or another batch size" in said
+
+
+def test_weights_to_start_from_are_refused_beside_a_checkpoint_to_go_on_from(
+    scenes: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"goes on with its own weights.*leave init= out"):
+        pretrain(
+            scenes,
+            recipe="tiny",
+            out=tmp_path / "run",
+            overrides=["init=vit.safetensors"],
+            resume_from=tmp_path / "checkpoint.pth",
+        )
+    assert not (tmp_path / "run").exists()

@@ -2,15 +2,18 @@
 
 import copy
 
+import pytest
 import torch
 from torch import Tensor
 
-from attmask.adaptation.lora import merged
+from attmask.adaptation.config import AdaptConfig
+from attmask.adaptation.lora import add_updates_, merged
 from attmask.config import PretrainConfig
-from attmask.models.backbone import build_backbone
+from attmask.models.backbone import Backbone, build_backbone
 from attmask.networks import build_distiller
 from attmask.recipe import load_recipe
 from attmask.run_config import override
+from tests.models.rotary_networks import eva
 
 TINY = load_recipe("tiny")
 LORA = ("adapt.lora_rank=3", "adapt.lora_mlp=true")
@@ -77,3 +80,35 @@ def test_the_teacher_follows_the_updates() -> None:
     after = distiller.teacher.backbone.state_dict()
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert changed == {name for name in before if name.endswith(".0.b")}
+
+
+ONE_PROJECTION = {"attn.qkv", "attn.proj"}
+THREE_PROJECTIONS = {"attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.proj"}
+PLAIN, SWIGLU = {"mlp.fc1", "mlp.fc2"}, {"mlp.fc1_g", "mlp.fc1_x", "mlp.fc2"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "attention", "mlp"),
+    [
+        ("vit_small_patch16_dinov3", ONE_PROJECTION, PLAIN),
+        ("three projections", THREE_PROJECTIONS, PLAIN),
+        ("vit_small_plus_patch16_dinov3", ONE_PROJECTION, SWIGLU),
+    ],
+)
+def test_every_layer_that_a_rotary_network_has_is_updated_and_merged(
+    kind: str, attention: set[str], mlp: set[str]
+) -> None:
+    plain, updated = (Backbone(eva(kind)).eval() for _ in range(2))
+    before = plain(images()).cls
+    add_updates_(updated, AdaptConfig(lora_rank=2, lora_mlp=True), updated.blocks)
+    own = {name for name, p in updated.named_parameters() if name.endswith(".weight.0.b")}
+    layers = {name.split(".", 3)[3].partition(".parametrizations")[0] for name in own}
+    assert layers == attention | mlp
+    assert torch.equal(updated(images()).cls, before)
+    for name in own:
+        torch.nn.init.normal_(updated.get_parameter(name), std=0.3)
+        unmerged = updated(images()).cls
+        assert not torch.equal(unmerged, before), f"{name} is not read"
+        before = unmerged
+    plain.load_state_dict(merged(updated.state_dict()))
+    torch.testing.assert_close(plain(images()).cls, before, rtol=1e-4, atol=1e-4)

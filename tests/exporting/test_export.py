@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from attmask.exporting.as_timm import AsTimm
 from attmask.exporting.export import export_checkpoint
 from attmask.exporting.probes import probe_images, verify
 from attmask.exporting.subject import Subject
+from attmask.exporting.training import training_lines
 from attmask.models.backbone import Backbone
 from tests.exporting.networks import by_timm, label_names, network, weights
 from tests.models.rotary_networks import eva
-from tests.runs import SHORT
+from tests.runs import SHORT, changed_copy, guarded_copy
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +235,42 @@ def test_an_export_for_hugging_face_is_imported_again(run: Path, tmp_path: Path)
     torch.testing.assert_close(found.cls, wanted.cls, atol=1e-5, rtol=0)
     torch.testing.assert_close(found.patches, wanted.patches, atol=1e-5, rtol=0)
     assert again.data.mean == ours.data.mean
+
+
+def test_the_authors_layout_does_not_hold_the_best_of_a_guarded_run(
+    run: Path, tmp_path: Path
+) -> None:
+    guarded = guarded_copy(run, tmp_path / "guarded")
+    for named in (guarded, f"{guarded}@best"):
+        with pytest.raises(UserError, match=f"as it stands; give {guarded}@teacher"):
+            attmask.export(named, format="reference", out=tmp_path / "out")
+    exported = attmask.export(f"{guarded}@teacher", format="reference", out=tmp_path / "out")
+    assert exported.difference < 1e-5
+
+
+def test_the_authors_layout_does_not_hold_updates_of_low_rank(run: Path, tmp_path: Path) -> None:
+    updated = changed_copy(run, tmp_path / "updated", "adapt.lora_rank=2")
+    with pytest.raises(UserError, match=r"trained with adapt\.lora_rank=2.*use --format timm"):
+        attmask.export(updated, format="reference", out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("init", "told"),
+    [
+        ("/home/somebody/vit.safetensors@heads=3", "vit.safetensors@heads=3"),
+        ("timm:vit_small_patch16_224.dino", "timm:vit_small_patch16_224.dino"),
+        ("hf-hub:facebook/dinov2-small", "hf-hub:facebook/dinov2-small"),
+    ],
+)
+def test_the_card_says_what_a_run_continued_from_and_not_where_that_lay(
+    run: Path, tmp_path: Path, init: str, told: str
+) -> None:
+    continued = changed_copy(run, tmp_path / "continued", f"init={init}")
+    lines = list(training_lines(replace(load_model(run), folder=continued)))
+    assert f"- Continued from: {told}" in lines
+    assert not any("somebody" in line or "`init`" in line for line in lines)
+
+
+def test_the_card_of_weights_from_elsewhere_does_not_guess_their_training(tmp_path: Path) -> None:
+    said = " ".join(training_lines(network(tmp_path)))
+    assert said.startswith("The weights are not attmask's own (`small`). attmask has converted")

@@ -1,6 +1,7 @@
 """What was run, and the command that repeats it."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from attmask.curves.run_curves import read_curves
@@ -24,6 +25,16 @@ def test_the_command_repeats_the_run(run: Path) -> None:
     assert (attmask, pretrain) == ("attmask", "pretrain")
     recipe, overrides = rest[rest.index("--recipe") + 1], rest[rest.index("--out") + 2 :]
     assert override(load_recipe(recipe), overrides) == curves.config
+
+
+def test_the_command_names_the_weights_that_a_run_continued_from(run: Path) -> None:
+    curves = read_curves(run)
+    continued = replace(curves, config=override(load_recipe("tiny"), ["init=my weights.pth"]))
+    recipe, changes = nearest_recipe(continued.config)
+    assert (recipe, changes) == ("tiny", []), "every run states its weights anew"
+    command = command_of(continued, recipe, changes)
+    assert command is not None
+    assert shlex.split(command)[-1] == "init=my weights.pth"
 
 
 def test_a_page_has_every_setting_and_where_it_ran(run: Path) -> None:

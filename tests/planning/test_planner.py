@@ -83,3 +83,23 @@ def test_a_plan_inside_a_process_group_is_refused() -> None:
 def test_a_format_that_the_device_lacks_is_refused() -> None:
     with pytest.raises(UserError, match="does not compute in bf16"):
         attmask.plan("tiny", device="V100 32GB", overrides=["train.precision=bf16"])
+
+
+@pytest.mark.parametrize("spared", ["adapt.lora_rank=2", "adapt.blocks=1"])
+def test_what_is_frozen_has_no_gradients_and_no_moments(spared: str) -> None:
+    small = ["backbone.width=48", "backbone.depth=2", "backbone.heads=3", "train.batch_size=4"]
+
+    def planned(*overrides: str) -> RunPlan:
+        return attmask.plan(
+            "adapt",
+            device="H100 80GB",
+            processes=2,
+            images=1_000,
+            core_images_per_second=100.0,
+            overrides=[*small, *overrides],
+        )
+
+    whole, part = planned(), planned(spared)
+    assert part.memory.gradients < whole.memory.gradients
+    assert part.memory.moments == pytest.approx(2 * part.memory.gradients, rel=0.01)
+    assert part.checkpoint_bytes < whole.checkpoint_bytes

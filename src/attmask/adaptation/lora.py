@@ -18,8 +18,9 @@ from attmask.models.backbone import Backbone
 
 _ORIGINAL = ".parametrizations.weight.original"
 _UPDATE = ".parametrizations.weight.0."
-ATTENTION = ("attn.qkv", "attn.proj")
-MLP = ("mlp.fc1", "mlp.fc2")
+ATTENTION = ("attn.qkv", "attn.q_proj", "attn.k_proj", "attn.v_proj", "attn.proj")
+MLP = ("mlp.fc1", "mlp.fc1_g", "mlp.fc1_x", "mlp.fc2")
+"""Names in timm; a block has those of its kind: one projection or three, a plain MLP or SwiGLU."""
 
 
 class LowRankUpdate(nn.Module):
@@ -58,9 +59,11 @@ def add_updates_(backbone: Backbone, config: AdaptConfig, blocks: Sequence[nn.Mo
     backbone.requires_grad_(False)
     backbone.mask_token.requires_grad_(True)
     for block in blocks:
+        there = dict(block.named_modules())
         for name in ATTENTION + (MLP if config.lora_mlp else ()):
-            linear = block.get_submodule(name)
-            assert isinstance(linear, nn.Linear)
+            linear = there.get(name)
+            if not isinstance(linear, nn.Linear):
+                continue
             update = LowRankUpdate(linear.weight, config.lora_rank, config.lora_alpha)
             # Not by a trial: building on the meta device has no values.
             parametrize.register_parametrization(linear, "weight", update, unsafe=True)

@@ -208,15 +208,16 @@ def cache_of(model: FrozenModel, asked: str | Path | None) -> Path:
 
 
 def load_backbone(
-    path: str | Path, *, network: Literal["teacher", "student", "untrained"] = "teacher"
+    path: str | Path, *, network: Literal["teacher", "student", "untrained", "best"] | None = None
 ) -> Backbone:
-    """The backbone of a run or of one of its checkpoints, ready to use; by default the teacher's.
+    """The backbone of a run or of one of its checkpoints, ready to use.
 
-    `path` may be anything that `evaluate` accepts: also `RUN@student`, `RUN@untrained`, a weights
-    file (with the parameter names of timm, DINO or iBOT) or `timm:NAME`. The attribute `.vit` of
-    the result is a plain timm network.
+    `network` is that of a run: by default the teacher, and of a guarded run the best. `path` may be
+    anything that `evaluate` accepts: also `RUN@student`, `RUN@untrained`, a weights file (with the
+    parameter names of timm, DINO or iBOT) or `timm:NAME`. The attribute `.vit` of the result is a
+    plain timm network.
     """
-    return load_model(path if network == "teacher" else f"{path}@{network}").backbone
+    return load_model(path if network is None else f"{path}@{network}").backbone
 
 
 def transform(checkpoint: str | Path, *, image_size: int | None = None) -> Transform:

@@ -15,6 +15,7 @@ from attmask.audit.audit import Audit
 from attmask.audit.inspect import MAX_IMAGES, inspect_images
 from attmask.config import PretrainConfig
 from attmask.data.sources import images_path
+from attmask.errors import UserError
 from attmask.heartbeat import Heartbeat
 from attmask.kinds import KINDS
 from attmask.loop import Outcome
@@ -51,13 +52,20 @@ def pretrain(
     `recipe` is a name, a YAML file or a config; the default is `small` with a GPU, else `cpu`.
     `overrides` are `key=value` strings or a mapping, e.g. {"schedule.epochs": 50}. With `extend`,
     an existing run may be given more epochs: its schedules are then those of the longer training.
-    `resume_from` is a full checkpoint of AttMask, iBOT or DINO, which a new run goes on from.
+    `resume_from` is a full checkpoint of AttMask, iBOT or DINO, which a new run goes on from;
+    it cannot be combined with `init`.
     """
     recipe = recipe or default_recipe()
     named = "own config" if isinstance(recipe, PretrainConfig) else f"recipe {recipe}"
     base = recipe if isinstance(recipe, PretrainConfig) else load_recipe(recipe)
     folder, path, changes = Path(out), images_path(data), assignments(overrides)
     resumed = None if resume_from is None else Path(resume_from)
+    asked = override(base, changes)
+    if resumed is not None and asked.init is not None:
+        raise UserError(
+            f"--from {resumed} goes on with its own weights, but init={asked.init} was given too; "
+            "leave init= out"
+        )
 
     def train(heartbeat: Heartbeat) -> Outcome:
         with together():
@@ -66,7 +74,7 @@ def pretrain(
             config, path, folder, named, heartbeat, extend=extend, resume_from=resumed
         )
 
-    return alone_in(override(base, changes), folder, train)
+    return alone_in(asked, folder, train)
 
 
 def resume(

@@ -40,7 +40,8 @@ class AsReference:
                 "this attmask cannot write the authors' layout; use --format timm, hf, onnx or "
                 "torch, or install a newer attmask"
             ) from fault
-        module.write_reference(self.named, folder / _FILE)
+        is_best = subject.model.origin.get("weights") == "best"
+        module.write_reference(self.named, folder / _FILE, is_best=is_best)
 
     def open(self, subject: Subject, folder: Path) -> Forward:
         """The file through the importer of foreign weights."""

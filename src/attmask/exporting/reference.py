@@ -15,9 +15,12 @@ from attmask.reference_layout import ReferenceCheckpoint, place_of, reference_co
 _CHECKPOINTS = "checkpoints"
 
 
-def write_reference(named: str | Path, out: Path) -> Path:
-    """Write a run, or one of its step-... folders, as a .pth file in the authors' layout."""
-    folder = Path(str(named).removesuffix("@teacher")).absolute()
+def write_reference(named: str | Path, out: Path, *, is_best: bool = False) -> Path:
+    """Write a run, or one of its step-... folders, as a .pth file in the authors' layout.
+
+    `is_best` says that `named` means the best network of a run, which the layout cannot hold.
+    """
+    folder = Path(str(named).removesuffix("@teacher").removesuffix("@best")).absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
     is_step = folder.parent == run / _CHECKPOINTS and folder.is_dir()
     if not (run / "config.yaml").is_file() or not (folder == run or is_step):
@@ -29,6 +32,18 @@ def write_reference(named: str | Path, out: Path) -> Path:
     if not isinstance(config, PretrainConfig):
         raise UserError(
             f"{named} is a fine-tuning run; the authors' layout is that of a pre-training, use "
+            "another format"
+        )
+    if config.adapt.lora_rank is not None:
+        raise UserError(
+            f"{named} was trained with adapt.lora_rank={config.adapt.lora_rank}, and the authors' "
+            "layout has no updates of low rank; use --format timm, hf, onnx or torch, which hold "
+            "the merged weights"
+        )
+    if is_best:
+        raise UserError(
+            f"{named} is the best network of a guarded run, and the authors' layout holds the "
+            f"training as it stands; give {str(named).removesuffix('@best')}@teacher, or use "
             "another format"
         )
     groups = [WEIGHTS, OPTIMIZER]

@@ -10,6 +10,7 @@ from attmask.exporting.scores import cell
 from attmask.history import read_history
 from attmask.html_report.about import nearest_recipe
 from attmask.kinds import read_config
+from attmask.models.importing.hub import HUB
 from attmask.overrides import extra_of, fields_of
 from attmask.tuning.config import TunedConfig
 from attmask.tuning.results import Results
@@ -20,9 +21,9 @@ _PAPER = "https://arxiv.org/abs/2203.12719"
 def training_lines(model: FrozenModel) -> Iterator[str]:
     """Data, recipe and changed settings of the run, as lines of Markdown."""
     if model.folder is None:
-        kind = "timm" if model.origin.get("weights") == "timm" else "a weights file"
-        yield f"The weights come from {kind} (`{cell(model.name.removeprefix(TIMM))}`). attmask has"
-        yield "converted them and does not know how they were trained."
+        kind = "timm: " if model.origin.get("weights") == "timm" else ""
+        yield f"The weights are not attmask's own ({kind}`{cell(model.name.removeprefix(TIMM))}`)."
+        yield "attmask has converted them and does not know how they were trained."
         return
     config = read_config(model.folder / "config.yaml")
     data = read_history(model.folder).data
@@ -40,6 +41,8 @@ def training_lines(model: FrozenModel) -> Iterator[str]:
         strategy = f"masking strategy `{config.masking.strategy}`"
         yield f"- Pre-trained without labels by attmask, {strategy}"
         yield f"  ([What to Hide from Your Students]({_PAPER}))"
+        if config.init is not None:
+            yield f"- Continued from: {cell(_without_folders(config.init))}"
     yield f"- Recipe: `{recipe}` of attmask" + (", with these changes:" if changes else "")
     if changes:
         yield from ("", "| setting | recipe | here |", "|---|---|---|")
@@ -47,6 +50,11 @@ def training_lines(model: FrozenModel) -> Iterator[str]:
             yield f"| `{key}` | {cell(old)} | {cell(new)} |"
         yield ""
     yield f"- Weights: {', '.join([str(origin.get('weights', 'unknown')), *progress])}"
+
+
+def _without_folders(named: str) -> str:
+    """The name of weights: the last part of a path; a network of timm or the hub as it is."""
+    return named if named.startswith((TIMM, *HUB)) else Path(named).name
 
 
 def tuning_scores(model: FrozenModel) -> list[str]:

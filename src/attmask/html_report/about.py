@@ -5,6 +5,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from attmask.config import PretrainConfig
 from attmask.curves.run_curves import RunCurves
 from attmask.history import read_history
 from attmask.overrides import describe, extra_of, fields_of, text_of
@@ -12,7 +13,7 @@ from attmask.recipe import recipe_for, recipes
 from attmask.run_config import RunConfig
 from attmask.tuning.config import TunedConfig
 
-_OF_A_RUN = ("network.start",)
+_OF_A_RUN = ("network.start", "init")
 """Settings that every run states anew, so that they are no change of a recipe."""
 
 
@@ -59,6 +60,8 @@ def command_of(
         return None
     start = [run.config.network.start] if isinstance(run.config, TunedConfig) else []
     words = [run.config.COMMAND, *start, data, "--recipe", recipe, "--out", str(run.folder)]
+    if isinstance(run.config, PretrainConfig) and run.config.init is not None:
+        words.append(f"init={run.config.init}")
     words += [f"{key}={value}" for key, _, value in changes]
     return " ".join(["attmask", *map(quote, map(str, words))])
 

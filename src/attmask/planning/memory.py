@@ -77,7 +77,8 @@ def track(rehearsal: Rehearsal, *, keeps_gradients: bool) -> Memory:
 
     with rehearsal.mode:
         tracker.track_external(rehearsal.distiller, rehearsal.optimizer)
-        hooks = [p.register_post_accumulate_grad_hook(note) for p in student.parameters()]
+        trained = [p for p in student.parameters() if p.requires_grad]
+        hooks = [p.register_post_accumulate_grad_hook(note) for p in trained]
         with tracker:
             # Statistics of each module are slow, and refuse a network that is called twice.
             tracker._mod_tracker.clear_user_hooks()
@@ -92,7 +93,7 @@ def track(rehearsal: Rehearsal, *, keeps_gradients: bool) -> Memory:
             peak[name] = peak.get(name, 0) + size
     gradients = peak["Other"] + peak["Gradient"]
     weights = peak["Parameter"] + peak["Buffer"]
-    every = sum(p.numel() * p.element_size() for p in student.parameters())
+    every = sum(p.numel() * p.element_size() for p in trained)
     return Memory(
         weights=weights,
         gradients=every if keeps_gradients else gradients,

@@ -10,6 +10,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from attmask import distributed
+from attmask.adaptation.trained import build_adapting_optimizer
 from attmask.config import PretrainConfig
 from attmask.data.views import GLOBAL_VIEWS, Views
 from attmask.distill import Distiller
@@ -71,13 +72,19 @@ class Rehearsal:
             self.distiller.to_empty(device=_CPU)
             if mesh is not None:
                 attach_fsdp_(self.distiller, mesh)
-            self.optimizer = build_optimizer(self.distiller.student, config.optim)
+            student = self.distiller.student
+            self.optimizer = (
+                build_optimizer(student, config.optim)
+                if config.init is None and config.adapt.is_plain
+                else build_adapting_optimizer(student, config.optim, config.adapt)
+            )
             self._take_a_first_step()
 
     def _take_a_first_step(self) -> None:
         """Gradients and moments are there from the first step on."""
         for parameter in self.distiller.student.parameters():
-            parameter.grad = torch.empty_like(parameter)
+            if parameter.requires_grad:
+                parameter.grad = torch.empty_like(parameter)
         self.optimizer.step()
 
     def step(self) -> None:
