@@ -31,8 +31,9 @@ class PretrainConfig(RunConfig):
     seed: int = setting(0, "random seed of weights, views, masks and drop path", ge=0, lt=2**63)
     init: str | None = setting(
         None,
-        "weights that the backbone starts from: a run, a weights file or timm:NAME (null: drawn by "
-        "the seed); backbone, channels, mean and std follow them",
+        "weights that the backbone starts from: a run, a weights file, a Hugging Face directory, "
+        "hf-hub:OWNER/NAME or timm:NAME (null: drawn by the seed); backbone, channels, mean and "
+        "std follow them",
         min_length=1,
         max_length=4096,
     )

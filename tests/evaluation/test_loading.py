@@ -45,6 +45,15 @@ def test_a_run_is_its_teacher_and_an_at_sign_asks_for_another_network(run: Path)
         load_model(f"{run}@pupil")
 
 
+def test_the_best_of_a_run_needs_no_other_checkpoint(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "checkpoints").rename(copy / "best")
+    assert load_model(f"{copy}@best").digest == load_model(run).digest
+    with pytest.raises(UserError, match=r"has no network best; .* @best of a run with guard"):
+        load_model(f"{run}@best")
+
+
 def test_a_checkpoint_of_a_run_may_be_named_itself(run: Path) -> None:
     step = sorted((run / "checkpoints").iterdir())[-1]
     assert load_model(step).digest == load_model(run).digest

@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from attmask.errors import UserError
 from attmask.evaluation.features.transform import Transform
 from attmask.evaluation.model import FrozenModel
 from attmask.exporting.as_onnx import AsOnnx
 from attmask.exporting.as_torch import AsTorch
+from attmask.exporting.probes import verify
+from attmask.exporting.subject import Subject
 from attmask.models.backbone import Backbone
 from tests.exporting.networks import classified, exported, largest, network
 from tests.models.rotary_networks import eva
@@ -42,6 +45,24 @@ def test_classifiers_have_logits(form: AsOnnx | AsTorch, tmp_path: Path) -> None
     checks = exported(form, model, tmp_path / "out")
     assert largest(checks) < 1e-5
     assert "logits" in checks[0].differences
+
+
+def test_any_size_begins_with_two_patches(tmp_path: Path) -> None:
+    model = network(tmp_path, img_size=16)
+    checks = exported(AsTorch(dynamic_size=True), model, tmp_path / "out")
+    assert largest(checks) < 1e-5
+    assert {(check.height, check.width) for check in checks} == {(16, 16), (24, 40)}
+    with pytest.raises(UserError, match=r"from 2 patches on, .* use --size 16 or more"):
+        exported(AsTorch(dynamic_size=True), model, tmp_path / "small", size=8)
+
+
+def test_an_export_that_cannot_be_run_is_one_line(tmp_path: Path) -> None:
+    form, subject = AsTorch(), Subject.of(network(tmp_path), None)
+    form.write(subject, tmp_path)
+    forward = form.open(subject, tmp_path)
+    with pytest.raises(UserError, match=r"the export fails on images of 40 x 56 \(") as caught:
+        verify(subject, forward, other_sizes=True)  # it was made for one size
+    assert "\n" not in str(caught.value)
 
 
 def test_an_onnx_file_states_its_inputs_and_outputs(tmp_path: Path) -> None:

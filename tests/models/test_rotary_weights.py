@@ -1,5 +1,6 @@
 """Tensors in the names of timm's Eva become the network they belong to."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from torch import Tensor
 from attmask.errors import UserError
 from attmask.models.backbone import Backbone
 from attmask.models.blueprint import Blueprint
+from attmask.models.interop import import_network
 from attmask.models.rotary_weights import eva_network_for, has_rotary_positions
 from tests.models.rotary_networks import NAMES, eva, small_eva
 from tests.runs import SOURCE
@@ -96,6 +98,18 @@ def test_a_saved_backbone_is_built_again(blueprint: Blueprint) -> None:
     again = blueprint.build(backbone.state_dict(), "here")
     with torch.no_grad():
         assert torch.equal(again(IMAGES).patches, backbone(IMAGES).patches)
+
+
+def test_rotary_positions_are_named_and_partial_weights_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "eva.safetensors"
+    save_file(eva().state_dict(), file)
+    with caplog.at_level(logging.INFO):
+        import_network(file, heads=3)
+    assert "patches of 16, rotary positions, 4 registers" in caplog.text
+    with pytest.raises(UserError, match=r"has rotary positions, and partial=true is for networks"):
+        import_network(file, heads=3, partial=True)
 
 
 IMPORTED = """

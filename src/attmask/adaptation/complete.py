@@ -114,5 +114,5 @@ def _refuse_nothing_to_adapt(config: PretrainConfig) -> None:
         raise UserError(
             "the settings spare a trained backbone (schedule.freeze_backbone_epochs, adapt.*), but "
             "there are no weights to start from; add init=WEIGHTS, which may be a run, a weights "
-            "file or timm:NAME"
+            "file, a Hugging Face directory, hf-hub:OWNER/NAME or timm:NAME"
         )

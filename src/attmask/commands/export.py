@@ -15,8 +15,9 @@ def add(commands: Commands) -> None:
         help="write a network for timm, Hugging Face, ONNX, torch.export or the authors' code",
         description="Write a network for another library, with a model card. It is loaded with "
         "that library and compared with attmask on probe images before it is called done. "
-        "CHECKPOINT is a run, one of its step-... folders, a weights file or timm:NAME; the "
-        "classifier of a fine-tuned run goes with it.",
+        "CHECKPOINT is a run, one of its step-... folders, a weights file, a Hugging Face "
+        "directory, hf-hub:OWNER/NAME or timm:NAME; the classifier of a fine-tuned run goes with "
+        "it.",
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT", help="network, as for evaluate")
     parser.add_argument(

@@ -1,6 +1,7 @@
 """Load a network from a run, one of its checkpoints, a weights file, Hugging Face or timm.
 
-runs/mine   runs/mine@student   runs/mine@untrained   runs/mine/checkpoints/step-00001200
+runs/mine   runs/mine@student   runs/mine@untrained   runs/mine@best
+runs/mine/checkpoints/step-00001200
 weights.pth   weights.pth@positions=size,heads=6   weights.pth@partial=true
 a Hugging Face directory   hf-hub:facebook/dinov2-small   timm:vit_small_patch16_224.dino
 """
@@ -149,11 +150,13 @@ def load_run(
     if which == "last" or (which == "best" and best is None):
         raise UserError(
             f"{path} is a pre-training run, which has no network {which}; use @teacher, @student "
-            "or @untrained"
+            "or @untrained, or @best of a run with guard.patience"
         )
-    saved = None if which == "untrained" else _saved(path, folder, run)
+    saved = None
     if which == "best" and best is not None:
         saved = checkpoint.load(best, only=["weights"])
+    elif which != "untrained":
+        saved = _saved(path, folder, run)
     start = _start(config, run) if saved is None else None
     weights = (
         build_distiller(config, start).state_dict() if saved is None else _weights(path, saved)
@@ -339,7 +342,7 @@ def _which(text: str) -> tuple[Path, Which | None]:
         if after not in known:
             raise UserError(
                 f"{text} names an unknown network {after!r}; use @teacher, @student or @untrained, "
-                "or @best or @last of a fine-tuning run"
+                "@best of a guarded or a fine-tuning run, or @last of a fine-tuning run"
             )
         return Path(before), known[after]
     return Path(text), None

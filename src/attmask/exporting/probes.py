@@ -38,7 +38,7 @@ def verify(subject: Subject, forward: Forward, *, other_sizes: bool) -> list[Che
     patch, own = subject.backbone.patch_size, subject.image_size
     sizes = [(_IMAGES, own, own), (1, own, own)]
     if other_sizes:
-        smaller = max(patch, own // (2 * patch) * patch)
+        smaller = max(min(own, 2 * patch), own // (2 * patch) * patch)
         sizes += [(2, own + patch, own + 3 * patch), (2, smaller, own)]
     return [_compare(subject, forward, *size) for size in sizes]
 
@@ -58,7 +58,16 @@ def _compare(subject: Subject, forward: Forward, images: int, height: int, width
     shown = probe_images(subject, images, height, width)
     with torch.inference_mode():
         wanted = Outputs(subject).eval()(shown)
-        found = forward(shown.clone())
+        try:
+            found = forward(shown.clone())
+        except UserError:
+            raise
+        except Exception as fault:  # each library has its own
+            why = next(iter(str(fault).splitlines()), type(fault).__name__)
+            raise UserError(
+                f"the export fails on images of {height} x {width} ({why}); nothing was written, "
+                "use another --format"
+            ) from fault
     differences = {name: _difference(name, values, wanted[name]) for name, values in found.items()}
     check = Check(images, height, width, differences)
     if not check.largest < LARGEST_DIFFERENCE:  # also where it is not a number

@@ -9,9 +9,12 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
+from attmask.errors import UserError
 from attmask.exporting.probes import probe_images
 from attmask.exporting.subject import Outputs, Subject
 
+SMALLEST_GRID = 2
+"""Patches on a side: torch.export takes an axis of one for fixed."""
 _LARGEST_GRID = 1024
 INPUT = "images"
 
@@ -33,8 +36,13 @@ def dynamic_axes(subject: Subject, *, dynamic_size: bool) -> dict[str, dict[int,
     axes: dict[int, Any] = {0: torch.export.Dim("batch", min=1)}
     if dynamic_size:
         patch = subject.backbone.patch_size
-        axes[2] = patch * torch.export.Dim("rows", min=1, max=_LARGEST_GRID)
-        axes[3] = patch * torch.export.Dim("columns", min=1, max=_LARGEST_GRID)
+        if subject.image_size < SMALLEST_GRID * patch:
+            raise UserError(
+                f"--dynamic-size takes images from {SMALLEST_GRID} patches on, but those of "
+                f"{subject.model.name} have one of {patch} pixels; use --size {2 * patch} or more"
+            )
+        axes[2] = patch * torch.export.Dim("rows", min=SMALLEST_GRID, max=_LARGEST_GRID)
+        axes[3] = patch * torch.export.Dim("columns", min=SMALLEST_GRID, max=_LARGEST_GRID)
     return {INPUT: axes}
 
 

@@ -129,13 +129,15 @@ def _line(made: Imported) -> str:
     backbone = made.backbone
     rows, cols = backbone.vit.patch_embed.grid_size
     registers = backbone.prefix - 1
+    is_rotary = backbone.vit.pos_embed is None
+    placed = f"{rows} x {cols} positions (resized: {backbone.positions})"
     parts = (
         f"layout of {made.detection.layout}",
         f"width {backbone.width}",
         counted(backbone.depth, "block"),
         counted(backbone.heads[0], "head"),
         f"patches of {backbone.patch_size}",
-        f"{rows} x {cols} positions (resized: {backbone.positions})",
+        "rotary positions" if is_rotary else placed,
         counted(registers, "register") if registers else "no registers",
     )
     return f"{', '.join(parts)}; tensors: {made.detection.counts}"
@@ -227,6 +229,11 @@ def _network(
     """The network of the tensors: a plain ViT, or one with rotary positions."""
     if not has_rotary_positions(tensors):
         return filled_network(named, tensors, heads, eps=weights.eps or EPS, partial=partial)
+    if partial:
+        raise UserError(
+            f"{named} has rotary positions, and partial=true is for networks with position "
+            "embeddings, which tell their shape; leave it out and give the whole network"
+        )
     temperature = weights.rotary.get("rope_theta", TEMPERATURE)
     if temperature != TEMPERATURE:
         raise UserError(
