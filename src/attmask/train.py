@@ -1,12 +1,13 @@
 """Pre-training: the loop around the step in which a student learns from its teacher."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
-from torch import nn
+from torch import Tensor, nn
 
 from attmask import atomic, checkpoint, distributed
-from attmask.adaptation.guard import Guard, evaluation, evaluations
+from attmask.adaptation.guard import Evaluation, Guard, evaluation, evaluations
 from attmask.adaptation.lora import merged
 from attmask.adaptation.start import StartingWeights
 from attmask.adaptation.trained import build_adapting_optimizer
@@ -122,8 +123,33 @@ class Trainer(Loop[PretrainConfig, Batch, StepSchedule]):
                     atomic.remove_folder(kept)  # of steps that are trained again
                 logged = evaluations(read_metrics(self.run)) if self.step else []
                 found = [each for each in logged if each.epoch <= self.epoch]
-        self.guard = Guard(self.config.guard, distributed.from_main(found))
+        self._guard_with(distributed.from_main(found))
         self.ended_early = self.guard.is_over
+
+    def _guard_with(self, found: list[Evaluation]) -> None:
+        """Hold evaluations against each other; only a network whose weights exist can be the best.
+
+        Where RUN/best is lost, these are the starting weights, if the run has any.
+        """
+        kept = None
+        with together():
+            if distributed.is_main():
+                if self._is_best_lost() and self.step:
+                    self._keep_start_as_best(found)
+                kept = checkpoint.newest(self.run / BEST)
+        step = distributed.from_main(None if kept is None else checkpoint.step_of(kept))
+        epochs = [] if step is None else [-(-step // self.schedules.steps_per_epoch)]
+        self.guard = Guard(self.config.guard, found, epochs)
+
+    def _is_best_lost(self) -> bool:
+        return checkpoint.newest(self.run / BEST) is None
+
+    def _keep_start_as_best(self, found: list[Evaluation]) -> None:
+        first = next((each for each in found if each.epoch == 0), None)
+        if self.start is None or first is None:
+            return
+        weights = build_distiller(self.config, self.start).state_dict()
+        self._write_best(0, weights, dict(first.values))
 
     def _see_evaluation(self, metrics: tuple[Metric, ...], monitor: Monitor) -> None:
         """Keep the best network, warn of features that become worse, and end where they stay so."""
@@ -131,10 +157,10 @@ class Trainer(Loop[PretrainConfig, Batch, StepSchedule]):
         new = evaluation(self.epoch, values_by_key(metrics))
         if not self._is_guarded or new is None or self.skipped.in_a_row:
             return
+        if distributed.from_main(self._is_best_lost()):
+            self._guard_with(self.guard.found)
         self.guard.see(new)
-        best = self.guard.best
-        is_lost = distributed.from_main(checkpoint.newest(self.run / BEST) is None)
-        if is_lost or (best is not None and best.epoch == new.epoch):
+        if self.guard.best is new:
             self._keep_best(metrics)
         self.told.find(self.guard.warning(), self.step)
         self.ended_early = self.guard.is_over
@@ -143,17 +169,21 @@ class Trainer(Loop[PretrainConfig, Batch, StepSchedule]):
         """Write the teacher, with updates of low rank added to its weights."""
         weights = self.state.whole_weights()
         with together():
-            if not distributed.is_main():
-                return
-            kept = ("teacher.", "cls_centre.", "patch_centre.")
-            found = {name: t for name, t in merged(weights).items() if name.startswith(kept)}
-            info = {
-                **self._about(),
-                "images": self.folder.images,
-                "metrics": values_by_key(metrics),
-                "config": self.config.model_dump(mode="json"),
-            }
-            checkpoint.save(self.run / BEST, Checkpoint(self.step, {WEIGHTS: found}, info), keep=1)
+            if distributed.is_main():
+                self._write_best(self.step, weights, values_by_key(metrics))
+
+    def _write_best(
+        self, step: int, weights: Mapping[str, Tensor], metrics: Mapping[str, float | None]
+    ) -> None:
+        kept = ("teacher.", "cls_centre.", "patch_centre.")
+        found = {name: t for name, t in merged(weights).items() if name.startswith(kept)}
+        info = {
+            **self._about(),
+            "images": self.folder.images,
+            "metrics": metrics,
+            "config": self.config.model_dump(mode="json"),
+        }
+        checkpoint.save(self.run / BEST, Checkpoint(step, {WEIGHTS: found}, info), keep=1)
 
     def _closing_line(self) -> str:
         return self.guard.verdict() if self._is_guarded and self.guard.found else ""

@@ -129,6 +129,17 @@ def test_the_verdict_says_what_is_kept() -> None:
     assert "epoch 1 (k-NN 60.00 %), is kept" in guard(50, 60, 55).verdict()
 
 
+def test_a_network_whose_weights_are_lost_is_not_the_best() -> None:
+    found = guard(50, 70, 40).found
+    lost = Guard(GuardConfig(patience=2), found, kept=[0])
+    assert "the starting weights (k-NN 50.00 %), is kept" in lost.verdict()
+    lost = Guard(GuardConfig(patience=2), found, kept=[])
+    assert lost.verdict().endswith("no network is kept")
+    lost.see(new := Evaluation(3, {KNN: 45.0}))
+    assert lost.best == new
+    assert "epoch 3 (k-NN 45.00 %), is kept" in lost.verdict()
+
+
 def test_the_log_gives_the_evaluations_and_the_last_of_those_that_were_repeated() -> None:
     records: list[dict[str, float | None]] = [
         {"step": 0, "epoch": 0, KNN: 50.0},

@@ -1,6 +1,7 @@
 """A pre-training that starts from weights: its start, its frozen warm-up, its end, its guard."""
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -251,6 +252,21 @@ def test_the_guard_of_a_resumed_run_decides_as_if_it_had_never_stopped(
     assert not made.train(Loss(weights)).finished
     outcome = trainer(scenes, config, tmp_path).train(Loss(weights))
     assert (outcome.steps, outcome.ended_early) == (12, True)
+
+
+def test_where_the_best_network_is_lost_the_starting_weights_take_its_place(
+    scenes: Path, tmp_path: Path, weights: Path
+) -> None:
+    config = config_of(weights, tmp_path, *GUARDED)
+    made = trainer(scenes, config, tmp_path)
+    interrupt_after(made, 8)
+    assert not made.train(Loss(weights)).finished
+    shutil.rmtree(tmp_path / "best")
+    outcome = trainer(scenes, config, tmp_path).train(Loss(weights))
+    assert "the starting weights (k-NN 50.00 %), is kept" in outcome.said
+    best = load_model(tmp_path)
+    assert best.origin["step"] == 0
+    assert torch.equal(best.backbone(pixels()).cls, import_backbone(weights)(pixels()).cls)
 
 
 def test_a_run_that_learns_goes_to_its_end_and_its_best_is_merged(

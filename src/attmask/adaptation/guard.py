@@ -64,9 +64,16 @@ class Guard:
     Everything follows from the evaluations, so a resumed run decides as one that never stopped.
     """
 
-    def __init__(self, config: GuardConfig, found: Sequence[Evaluation] = ()) -> None:
+    def __init__(
+        self,
+        config: GuardConfig,
+        found: Sequence[Evaluation] = (),
+        kept: Iterable[int] | None = None,
+    ) -> None:
+        """`kept` has the epochs whose weights still exist, of which one is the best (None: all)."""
         self.config = config
         self._found = {each.epoch: each for each in found}
+        self._kept = set(self._found) if kept is None else set(kept)
 
     @property
     def found(self) -> list[Evaluation]:
@@ -81,6 +88,7 @@ class Guard:
     def see(self, new: Evaluation) -> None:
         """Take an evaluation; it replaces an earlier one of the same epoch."""
         self._found[new.epoch] = new
+        self._kept.add(new.epoch)
 
     @property
     def has_labels(self) -> bool:
@@ -125,10 +133,9 @@ class Guard:
 
     @property
     def best(self) -> Evaluation | None:
-        """The best, the start included; of equal ones, the latest, which has learned more."""
-        if not self._found:
-            return None
-        return max(self.found, key=lambda each: (self.quality(each), each.epoch))
+        """The best of those whose weights exist, the start included; of equal ones, the latest."""
+        there = (each for each in self.found if each.epoch in self._kept)
+        return max(there, key=lambda each: (self.quality(each), each.epoch), default=None)
 
     @property
     def is_over(self) -> bool:
@@ -160,13 +167,15 @@ class Guard:
     def verdict(self) -> str:
         """How the features compare with the start, in one line."""
         start, best = self.start, self.best
-        if start is None or best is None:
+        if start is None:
             return "the guard had no evaluation before the first step to compare with"
         last = self.found[-1]
-        kept = "the starting weights" if best.epoch == 0 else f"epoch {best.epoch}"
+        kept = "no network is kept"
+        if best is not None:
+            which = "the starting weights" if best.epoch == 0 else f"epoch {best.epoch}"
+            kept = f"the best network, {which} ({self.said(best)}), is kept"
         compared = (
-            f"{self.said(start)} at the start, {self.said(last)} after epoch {last.epoch}; the "
-            f"best network, {kept} ({self.said(best)}), is kept"
+            f"{self.said(start)} at the start, {self.said(last)} after epoch {last.epoch}; {kept}"
         )
         if self.is_over:
             count = self.worse_in_a_row
