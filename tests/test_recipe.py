@@ -94,6 +94,7 @@ ALIKE = {
     "backbone.depth": "null",
     "backbone.heads": "null",
     "backbone.registers": "0",
+    "backbone.layer_scale": "null",
     "backbone.drop_path": "0.1",
     "backbone.init_std": "0.02",
     "backbone.positions": "reference",

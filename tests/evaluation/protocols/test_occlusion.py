@@ -201,7 +201,7 @@ def test_a_wrong_reference_is_found_before_a_classifier_is_fitted(
     model: FrozenModel, data: Split, extractor: FeatureExtractor, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        UserError, match=r"nowhere is not a checkpoint; give a run, .* or timm:NAME"
+        UserError, match=r"nowhere is not a checkpoint; give a run, .* or hf-hub:OWNER/NAME"
     ):
         Occlusion(reference=str(tmp_path / "nowhere")).check(model, data)
     assert not extractor.cache.exists()
