@@ -1,5 +1,6 @@
 """A worker that dies is one line, raised where a batch is asked for and nowhere else."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -117,6 +118,28 @@ def test_a_fault_in_a_worker_that_lives_on_keeps_its_traceback() -> None:
     with pytest.raises(KeyError, match="a fault of ours"):
         made.take()
     made.close()
+
+
+def test_workers_end_at_once_where_something_still_holds_their_iterator() -> None:
+    made = feed(Squares())
+    held, workers = made._running, workers_of(made)
+    began = time.monotonic()
+    made.close()
+    assert not any(worker.is_alive() for worker in workers)
+    assert time.monotonic() - began < 4, "PyTorch waits 5 seconds for a worker that does not end"
+    assert held is not None
+
+
+def test_a_feed_lost_in_a_circle_of_references_ends_its_workers_at_once() -> None:
+    made = feed(Squares())
+    workers = workers_of(made)
+    circle: list[Any] = [made]
+    circle.append(circle)
+    del made, circle
+    began = time.monotonic()
+    gc.collect()
+    assert not any(worker.is_alive() for worker in workers)
+    assert time.monotonic() - began < 4, "PyTorch waits 5 seconds for a worker that does not end"
 
 
 FORK = """

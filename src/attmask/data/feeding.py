@@ -1,11 +1,9 @@
 """Batches made by worker processes, one after the other, epoch after epoch."""
 
-import atexit
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
-from weakref import WeakSet
 
 import torch
 from jaxtyping import Int64
@@ -55,8 +53,7 @@ Order = Callable[[int], Steps]
 class _Requests(Sampler[Request]):
     """Endless requests, epoch after epoch, so that workers are never idle between epochs.
 
-    It must not refer to its loader: in a circle of references Python would close the queues to
-    the workers before it tells them to end.
+    It must not refer to its BatchLoader, which would then live as long as its workers do.
     """
 
     order: Order
@@ -100,7 +97,6 @@ class BatchLoader(Generic[Made]):
         self._feed: Feed[Made | UserError] | None = None
         self._next = (0, 0)
         self._workers, self._prefetch = workers, prefetch
-        _OPEN.add(self)
 
     def _start(self) -> Feed[Made | UserError]:
         workers = self._workers
@@ -172,16 +168,6 @@ class BatchLoader(Generic[Made]):
         """The picture that a worker process read last."""
         read = [int(index) for pid, index in self._reading.tolist() if pid == process]
         return self._source.place(read[0]) if read else None
-
-
-_OPEN: WeakSet[BatchLoader[Any]] = WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """End the workers at exit: they ignore SIGTERM, so Python would wait for them for ever."""
-    for loader in _OPEN:
-        loader.close()
 
 
 def new_reading(workers: int) -> Int64[Tensor, "workers 2"]:

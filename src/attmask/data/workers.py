@@ -1,5 +1,6 @@
 """Worker processes that read data: their start, and a one-line error when one dies."""
 
+import atexit
 import os
 import signal
 import threading
@@ -9,6 +10,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet, finalize
 
 import cv2
 import torch
@@ -56,8 +58,10 @@ class Feed(Generic[Made]):
     ) -> None:
         self._loader: DataLoader[Made] | None = loader
         self._running: Iterator[Made] | None = None
+        self._ending: finalize[[Any], Any] | None = None
         self._setting, self._place = workers, place
         self._quiet = False
+        _open.add(self)
 
     def restart(self) -> None:
         """Start the iteration, or start it again with the same workers."""
@@ -66,7 +70,12 @@ class Feed(Generic[Made]):
         if count and not self._quiet:
             self._quiet = _raise_only_while_waiting()
         try:
-            self._running = self._watched(lambda: iter(loader))
+            self._running = running = self._watched(lambda: iter(loader))
+            if count and self._ending is None:
+                # A circle of references may hold this feed. Without another reference to the
+                # iterator Python would close the queues to the workers before it ends them.
+                self._ending = finalize(self, _end, running)
+                self._ending.atexit = False
         except OSError as fault:
             raise UserError(
                 f"cannot start {count} worker processes: {fault.strerror or fault}; "
@@ -83,8 +92,10 @@ class Feed(Generic[Made]):
         return self._watched(lambda: next(running))
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers, also where the traceback of an error still holds their iterator."""
         self._running = self._loader = None
+        if self._ending is not None:
+            self._ending()
         if self._quiet:
             self._quiet = False
             _give_back()
@@ -140,6 +151,23 @@ class Feed(Generic[Made]):
         if place:
             return UserError(f"{told}; remove this picture, or {fewer} if memory ran out")
         return UserError(f"{told}; if memory ran out, {fewer}")
+
+
+_open: WeakSet[Feed[Any]] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """End the workers at exit: they ignore SIGTERM, so Python would wait for them for ever."""
+    for feed in list(_open):
+        feed.close()
+
+
+def _end(running: Any) -> None:
+    """End the workers of an iterator, if it has any."""
+    end = getattr(running, "_shutdown_workers", None)
+    if end is not None:
+        end()
 
 
 _threads_of_opencv: list[int] = []
