@@ -1,10 +1,12 @@
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 import attmask
 from attmask import atomic
@@ -16,7 +18,7 @@ from attmask.exporting.as_huggingface import AsHuggingFace
 from attmask.exporting.as_timm import AsTimm
 from attmask.exporting.export import export_checkpoint
 from attmask.exporting.probes import probe_images, verify
-from attmask.exporting.subject import Subject
+from attmask.exporting.subject import Outputs, Subject
 from attmask.exporting.training import training_lines
 from attmask.models.backbone import Backbone
 from tests.exporting.networks import by_timm, label_names, network, weights
@@ -132,6 +134,32 @@ def test_an_export_that_differs_is_refused(tmp_path: Path) -> None:
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(UserError, match=r"differs from small by .* in patches|in cls"):
         verify(subject, form.open(subject, folder), other_sizes=False)
+
+
+@pytest.mark.parametrize(
+    ("shift", "scale", "right"),
+    [(5e-5, 1.0, True), (2e-4, 1.0, False), (5e-4, 20.0, True), (math.nan, 1.0, False)],
+)
+def test_a_difference_counts_as_a_share_of_large_values(
+    shift: float, scale: float, right: bool, tmp_path: Path
+) -> None:
+    model = network(tmp_path)
+    weights_of_norm = dict(model.backbone.vit.norm.named_parameters())
+    with torch.no_grad():
+        weights_of_norm["weight"].mul_(scale / 5)  # features have values of about this scale
+        weights_of_norm["bias"].zero_()
+    subject = Subject.of(model)
+
+    def other(images: Tensor) -> dict[str, Tensor]:
+        outputs = Outputs(subject).eval()(images)
+        return {**outputs, "patches": outputs["patches"] + shift}
+
+    if right:
+        (check, _) = verify(subject, other, other_sizes=False)
+        assert check.error < 1e-4
+    else:
+        with pytest.raises(UserError, match=r"by (0.0002|nan) in patches, whose largest value is"):
+            verify(subject, other, other_sizes=False)
 
 
 def test_nothing_is_left_where_an_export_fails(

@@ -69,7 +69,10 @@ def run(parsed: argparse.Namespace) -> int:
     for check in exported.checks:
         each = ", ".join(f"{name} {value:.1e}" for name, value in check.differences.items())
         say(f"{counted(check.images, 'probe image')} of {check.height} x {check.width}: {each}")
-    say(f"verified: the largest difference is {exported.difference:.1e}, below 1e-4")
+    say(
+        f"verified: the largest difference is {exported.difference:.1e}, or {exported.error:.1e} "
+        "of the largest value where that is above 1; below 1e-4"
+    )
     say(f"wrote {exported.path}, with a model card; load it with")
     print(exported.usage, end="")
     return 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from attmask.evaluation.reporting.card import Card
 from attmask.exporting.format import Format
-from attmask.exporting.probes import LARGEST_DIFFERENCE, Check
+from attmask.exporting.probes import LARGEST_ERROR, Check
 from attmask.exporting.scores import cell, score_rows
 from attmask.exporting.subject import Subject
 from attmask.exporting.training import training_lines, tuning_scores
@@ -123,11 +123,15 @@ class ModelCard:
         yield "## Verification"
         yield (
             "The export was loaded with its own library and compared with attmask on generated "
-            f"photographs; it may differ by less than {LARGEST_DIFFERENCE:g}."
+            f"photographs; it may differ by less than {LARGEST_ERROR:g}, or, where values are "
+            "larger than one, by that share of the largest."
         )
         yield from ("", "| images | size | largest difference |", "|---|---|---|")
         for check in self.checks:
-            each = ", ".join(f"{name} {value:.1e}" for name, value in check.differences.items())
+            each = ", ".join(
+                f"{name} {value:.1e} (values up to {check.values[name]:.2g})"
+                for name, value in check.differences.items()
+            )
             yield f"| {check.images} | {check.height} x {check.width} | {each} |"
         yield ""
         if self.format.takes_other_sizes(self.subject):

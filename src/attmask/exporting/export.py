@@ -51,6 +51,11 @@ class Exported:
         """The largest difference between the export and the network, on all probe images."""
         return max(check.largest for check in self.checks)
 
+    @property
+    def error(self) -> float:
+        """The same as a share of the output's largest value, where that is above one."""
+        return max(check.error for check in self.checks)
+
 
 def export_checkpoint(
     checkpoint: str | Path,

@@ -21,7 +21,8 @@ INPUT = "images"
 
 def trace(subject: Subject, *, dynamic_size: bool) -> ExportedProgram:
     """Trace the network for any batch and, if asked, any size in whole patches."""
-    network = Outputs(subject).eval().requires_grad_(False)
+    traced = subject if dynamic_size else subject.for_one_size()
+    network = Outputs(traced).eval().requires_grad_(False)
     # Two images, because a batch of one would be taken for fixed.
     images = probe_images(subject, 2, subject.image_size, subject.image_size)
     axes = dynamic_axes(subject, dynamic_size=dynamic_size)

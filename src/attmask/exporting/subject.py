@@ -1,5 +1,6 @@
 """The network that is exported: a backbone, maybe with its classifier, and the images it takes."""
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,6 +98,19 @@ class Subject:
         placed = 0 if vit.no_embed_class else self.backbone.prefix
         own = vit.pos_embed[:, placed:].detach()
         return resize_positions(own, self.trained_grid, grid, self.backbone.positions)
+
+    def for_one_size(self) -> "Subject":
+        """The same network with position embeddings of the exported size, which are added as they
+        are: resizing them is translated differently by each runtime."""
+        grid, own = self.own_grid(), self.backbone.vit.pos_embed
+        if own is None or grid == self.trained_grid:
+            return self
+        backbone = copy.deepcopy(self.backbone)
+        prefix = own[:, : own.shape[1] - self.trained_grid[0] * self.trained_grid[1]].detach()
+        resized = torch.cat([prefix, self.patch_positions(grid)], dim=1)
+        backbone.vit.pos_embed = nn.Parameter(resized)
+        backbone.vit.patch_embed.grid_size = grid
+        return replace(self, model=replace(self.model, backbone=backbone))
 
     def own_grid(self) -> Grid:
         """The grid of an image of the exported size."""

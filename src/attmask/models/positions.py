@@ -44,8 +44,8 @@ def _resized_when_run(
     A row of a matrix has the weights of the old rows (columns) in a new one. Exporters translate
     matrices faithfully, while bicubic resizing differs between runtimes.
     """
-    device = positions.device
-    sides = [torch.full((), side, device=device, dtype=torch.float32) for side in new]
+    device, dtype = positions.device, torch.promote_types(positions.dtype, torch.float32)
+    sides = [torch.full((), side, device=device, dtype=dtype) for side in new]
     if how == "reference":
         is_same = (sides[0] == old[0]) & (sides[1] == old[1])
         sides = [torch.where(is_same, side, side + 0.1) for side in sides]
