@@ -30,6 +30,13 @@ METRICS = {
 }
 
 
+EVALUATED = [
+    ("knn", "knn.top1", "k-NN accuracy"),
+    ("linear", "linear.top1", "linear probe accuracy"),
+    ("fewshot", "fewshot.top1@5", "accuracy with 5 labels a class"),
+]
+
+
 def _series(
     rng: np.random.Generator, key: str, share: np.ndarray, speed: float, epochs: int
 ) -> np.ndarray:
@@ -220,29 +227,33 @@ def realistic(
         },
         "runs": made,
         "comparison": comparison if runs > 1 else None,
-        "evaluations": [
-            {
-                "run": name,
-                "task": task,
-                "key": key,
-                "title": title,
-                "value": round(71.25 - 4 * i + 3 * j, 2),
-                "spread": 0.31 if task == "fewshot" else None,
-                "unit": "%",
-                "higher": True,
-                "best": i == 0,
-                "card": {"data": {"images": "3,669", "split": "test"}, "how": {"k": "20"}},
-                "command": f"attmask evaluate runs/{name} {task} --data data/pets",
-            }
-            for i, name in enumerate(names)
-            for j, (task, key, title) in enumerate(
-                [
-                    ("knn", "knn.top1", "k-NN accuracy"),
-                    ("linear", "linear.top1", "linear probe accuracy"),
-                    ("fewshot", "fewshot.top1@5", "accuracy with 5 labels a class"),
-                ]
-            )
-        ],
+        "evaluations": {
+            "cards": [
+                {
+                    "groups": {"data": {"images": "3,669", "split": "test"}, "how": {"k": "20"}},
+                    "command": f"attmask evaluate runs/{name} {task} --data data/pets",
+                }
+                for name in names
+                for task, _, _ in EVALUATED
+            ],
+            "rows": [
+                {
+                    "run": name,
+                    "task": task,
+                    "images": "data/pets",
+                    "key": key,
+                    "title": title,
+                    "value": round(71.25 - 4 * i + 3 * j, 2),
+                    "spread": 0.31 if task == "fewshot" else None,
+                    "unit": "%",
+                    "higher": True,
+                    "best": i == 0,
+                    "card": i * len(EVALUATED) + j,
+                }
+                for i, name in enumerate(names)
+                for j, (task, key, title) in enumerate(EVALUATED)
+            ],
+        },
     }
 
 
@@ -252,7 +263,7 @@ def without_pictures() -> dict[str, Any]:
     nothing = ("probe", "studio", "similarity", "pca", "map", "neighbours", "odd")
     payload["runs"][0] |= dict.fromkeys(nothing)
     payload["runs"][0] |= {"series": {}, "timeline": {"sessions": [], "events": []}}
-    payload["evaluations"] = []
+    payload["evaluations"] = {"cards": [], "rows": []}
     return payload
 
 

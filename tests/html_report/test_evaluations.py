@@ -22,7 +22,7 @@ def card(name: str, top1: float) -> list[Metric]:
 def test_each_metric_is_a_row_and_the_best_of_a_task_is_marked(tmp_path: Path) -> None:
     one = replace(CARD, checkpoint="a", task="knn", metrics=card("a", 40.0))
     two = replace(CARD, checkpoint="b", task="knn", metrics=card("b", 45.0))
-    rows = evaluations({"a": (tmp_path / "a", [one]), "b": (tmp_path / "b", [two])})
+    rows = evaluations({"a": (tmp_path / "a", [one]), "b": (tmp_path / "b", [two])})["rows"]
     assert [(row["run"], row["key"], row["value"], row["best"]) for row in rows] == [
         ("a", "knn.top1", 40.0, False),
         ("a", "knn.images", 20.0, False),
@@ -31,11 +31,20 @@ def test_each_metric_is_a_row_and_the_best_of_a_task_is_marked(tmp_path: Path) -
     ]
 
 
+def test_results_on_other_images_are_not_compared(tmp_path: Path) -> None:
+    easy = replace(CARD, checkpoint="a", task="knn", data="pets", metrics=card("a", 80.0))
+    hard = replace(CARD, checkpoint="a", task="knn", data="birds", metrics=card("a", 30.0))
+    made = evaluations({"a": (tmp_path / "a", [easy, hard])})
+    shown = [(r["images"], r["value"], r["best"], r["card"]) for r in made["rows"][::2]]
+    assert shown == [("pets", 80.0, False, 0), ("birds", 30.0, False, 1)]
+
+
 def test_the_command_names_the_network_in_its_folder_and_quotes_paths(tmp_path: Path) -> None:
     folder = tmp_path / "my run"
     untrained = replace(CARD, checkpoint="my run@untrained", task="knn", data="some images")
-    row = evaluations({"my run": (folder, [untrained])})[0]
-    assert row["command"].startswith(
+    made = evaluations({"mine": (folder, [untrained])})
+    assert made["rows"][0]["run"] == "mine@untrained"
+    assert made["cards"][0]["command"].startswith(
         f"attmask evaluate '{folder}@untrained' knn --data 'some images'"
     )
 
@@ -43,8 +52,8 @@ def test_the_command_names_the_network_in_its_folder_and_quotes_paths(tmp_path: 
 def test_the_command_of_a_number_measures_it_again(run: Path, scenes: Path) -> None:
     settings = ["knn.ks=[3]", "knn.readout.token=gap", "knn.per_class=2"]
     first = evaluate(run, "knn", data=scenes, overrides=settings)[0]
-    (row, *_) = evaluations({run.name: (run, [first])})
-    words = shlex.split(row["command"])[1:]
+    (shown,) = evaluations({run.name: (run, [first])})["cards"]
+    words = shlex.split(shown["command"])[1:]
     assert [word for word in words if "=" in word] == [
         "knn.ks=[3]",
         'knn.readout.token="gap"',
@@ -67,7 +76,7 @@ def test_cards_are_read_from_the_run_and_a_broken_file_is_passed_over(tmp_path: 
 
 def test_a_card_is_texts_alone_and_long_ones_are_cut(tmp_path: Path) -> None:
     long = replace(CARD, details={"names": "x" * 1000}, notes=["a note"])
-    shown = evaluations({"a": (tmp_path, [long])})[0]["card"]
+    shown = evaluations({"a": (tmp_path, [long])})["cards"][0]["groups"]
     assert shown["notes"] == {"1": "a note"}
     assert len(shown["details"]["names"]) == 300
     assert all(isinstance(text, str) for group in shown.values() for text in group.values())

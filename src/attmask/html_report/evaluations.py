@@ -28,43 +28,52 @@ def cards_of(run: Path) -> list[Card]:
     return sorted(cards, key=lambda card: card.began)
 
 
-def evaluations(runs: Mapping[str, tuple[Path, Sequence[Card]]]) -> list[dict[str, Any]]:
-    """One row for each metric of each card, in the shape of the page; `runs` by their names."""
-    rows: list[tuple[str, Path, Card, Metric]] = [
-        (name, folder, card, metric)
-        for name, (folder, cards) in runs.items()
-        for card in cards
+def evaluations(runs: Mapping[str, tuple[Path, Sequence[Card]]]) -> dict[str, Any]:
+    """A row for each metric of each card, in the shape of the page; `runs` by their names."""
+    measured = [(n, folder, card) for n, (folder, cards) in runs.items() for card in cards]
+    rows = [
+        (number, name, folder, card, metric)
+        for number, (name, folder, card) in enumerate(measured)
         for metric in card.metrics
     ]
-    leading = _leading([(card.task, metric) for _, _, card, metric in rows])
-    return [
-        {
-            "run": name,
-            "task": card.task,
-            "key": metric.key,
-            "title": metric.title,
-            "value": metric.value,
-            "spread": metric.spread,
-            "unit": metric.unit,
-            "higher": metric.higher_is_better,
-            "best": leads,
-            "card": _card(card),
-            "command": _command(folder, card),
-        }
-        for (name, folder, card, metric), leads in zip(rows, leading, strict=True)
-    ]
+    leading = _leading([(card, metric) for *_, card, metric in rows])
+    return {
+        "cards": [{"groups": _card(c), "command": _command(f, c)} for _, f, c in measured],
+        "rows": [
+            {
+                "run": _network(card, folder, name),
+                "task": card.task,
+                "images": card.data,
+                "key": metric.key,
+                "title": metric.title,
+                "value": metric.value,
+                "spread": metric.spread,
+                "unit": metric.unit,
+                "higher": metric.higher_is_better,
+                "best": leads,
+                "card": number,
+            }
+            for (number, name, folder, card, metric), leads in zip(rows, leading, strict=True)
+        ],
+    }
 
 
-def _leading(rows: Sequence[tuple[str, Metric]]) -> list[bool]:
-    """Which rows are the best of their task and key."""
+def _leading(rows: Sequence[tuple[Card, Metric]]) -> list[bool]:
+    """Which rows are the best of their task, images and key."""
     leading = [False] * len(rows)
-    groups: dict[tuple[str, str], list[int]] = {}
-    for number, (task, metric) in enumerate(rows):
-        groups.setdefault((task, metric.key), []).append(number)
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for number, (card, metric) in enumerate(rows):
+        groups.setdefault((card.task, card.data, metric.key), []).append(number)
     for members in groups.values():
         for number, leads in zip(members, best([rows[i][1] for i in members]), strict=True):
             leading[number] = leads
     return leading
+
+
+def _network(card: Card, folder: Path, name: str) -> str:
+    """The network of a card under the name of its run: `RUN`, `RUN@untrained`."""
+    own = card.checkpoint
+    return f"{name}{own.removeprefix(folder.name)}" if own.startswith(folder.name) else own
 
 
 def _card(card: Card) -> dict[str, dict[str, str]]:
@@ -95,10 +104,7 @@ def _text(value: object) -> str:
 
 def _command(folder: Path, card: Card) -> str:
     """A command that repeats the measurement, with the settings that are not the task's own."""
-    checkpoint = card.checkpoint
-    shown = checkpoint.removeprefix(folder.name)
-    named = f"{folder}{shown}" if checkpoint.startswith(folder.name) else checkpoint
-    words = [named, card.task, "--data", card.data, *_changes(card)]
+    words = [_network(card, folder, str(folder)), card.task, "--data", card.data, *_changes(card)]
     words += [] if card.format == "fp32" else ["--precision", card.format]
     words += ["--seed", str(card.seed)] if card.seed else []
     return " ".join(["attmask evaluate", *map(quote, words)])
