@@ -133,7 +133,7 @@ def test_another_head_and_another_image_change_the_mask(studio: Page) -> None:
     assert "head 3" in studio.locator("#studio figcaption").nth(1).inner_text()
     studio.locator("#studio .thumbs input").nth(2).check()
     wait_for(studio, SHOWN, mask_of(High(), 0.3, attention_of(2, row=3)))
-    assert "val/dog/002.jpg, cat" in studio.locator("#studio figcaption").first.inner_text()
+    assert "val/dog/002.jpg\ncat" in studio.locator("#studio figcaption").first.inner_text()
 
 
 def test_the_hidden_share_of_the_object_is_computed_from_its_patches(studio: Page) -> None:

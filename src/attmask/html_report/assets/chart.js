@@ -32,8 +32,8 @@ class Chart {
     const levels = this.levels.map(({ value }) => value).filter((y) => Number.isFinite(y) && (!this.log || y > 0));
     let [low, high] = extent([...inside, levels]) ?? [0, 1];
     if (low === high) {
-      const room = Math.abs(low) / 2 || 1;
-      [low, high] = this.log ? [low / 2, high * 2] : [low - room, high + room];
+      const room = Math.abs(low) / 2;
+      [low, high] = this.log ? [low / 2, high * 2] : room ? [low - room, high + room] : [0, 1];
     }
     if (!this.log) {
       const room = 0.07 * (high - low);
@@ -58,7 +58,7 @@ class Chart {
     const { width, height, svg } = this;
     svg.setAttribute("width", width);
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    const box = { x: MARGIN.left, y: 0, width: width - MARGIN.left - MARGIN.right + 6, height: height - MARGIN.bottom + 4 };
+    const box = { x: MARGIN.left - 5, y: 0, width: width - MARGIN.left - MARGIN.right + 10, height: height - MARGIN.bottom + 4 };
     const lines = draw("g", { "clip-path": `url(#${this.clip})` });
     for (const { style, xs, ys, shown } of this.drawn) {
       const through = (values) => {
@@ -77,7 +77,7 @@ class Chart {
     this.band = draw("rect", { class: "band", y: MARGIN.top, height: height - MARGIN.top - MARGIN.bottom, width: 0 });
     svg.replaceChildren(
       draw("defs", {}, draw("clipPath", { id: this.clip }, draw("rect", box))),
-      this.axes(), ...this.references(), lines, this.mark, this.band);
+      this.axes(), lines, ...this.references(), this.mark, this.band);
     this.say();
   }
 
@@ -135,7 +135,7 @@ class Chart {
       const room = 0.01 * (right - left);
       const known = i >= 0 && (this.cursor === null || (place >= first - room && place <= last + room));
       if (known && (!this.log || shown[i] > 0)) marks.push(draw("circle", { class: `dot ${style}`, cx: this.toX(xs[i]), cy: this.toY(shown[i]), r: 4 }));
-      return make("span", { class: "value" }, swatch(style), named(name), make("b", {}, known ? withUnit(ys[i], this.unit) : "–"));
+      return make("span", { class: "value" }, swatch(style), named(name), make("b", {}, known ? [inColumn(ys[i], this.unit), this.unit.length > 6 ? "" : ` ${this.unit}`] : "–"));
     });
     this.mark.replaceChildren(...(this.cursor === null ? [] : marks));
     const where = this.cursor === null ? "latest" : `${this.view.axis === "hours" ? "hour" : this.view.axis} ${readable(place, 3)}`;

@@ -24,13 +24,13 @@ function drawComparison(host, payload) {
   for (const key of comparison.keys) {
     const { title = key, unit = "" } = metrics[key] ?? {};
     columns.push({ title: unit ? `${title}, ${unit}` : title, numeric: true, value: (row) => row.values[key] ?? null,
-      cell: (row) => valueCell(row.values[key] ?? null, row.values[key] === best[key] && best[key] !== null) });
+      cell: (row) => valueCell(inColumn(row.values[key] ?? null, unit), row.values[key] === best[key] && best[key] !== null) });
   }
   host.append(sortable({ label: "Latest values of the runs", columns, rows: comparison.table, kind: "wide" }).box);
 }
 
 /** A number, with a star if it is the best of its column. */
-function valueCell(value, best) {
-  if (!best) return readable(value);
-  return make("b", { class: "best" }, make("span", { "aria-hidden": "true" }, "★ "), readable(value), make("span", { class: "unseen" }, " best"));
+function valueCell(text, best) {
+  if (!best) return text;
+  return make("b", { class: "best" }, make("span", { "aria-hidden": "true" }, "★ "), text, make("span", { class: "unseen" }, " best"));
 }

@@ -52,6 +52,9 @@ function decimal(value, places) {
   return text.replace("-", "−");
 }
 
+/** A number below others: percentages have two places, unless they are very small. */
+const inColumn = (value, unit) => (unit === "%" && Math.abs(value) >= 0.1 ? decimal(value, 2) : readable(value));
+
 const withUnit = (value, unit, digits) =>
   Number.isFinite(value) && unit ? `${readable(value, digits)} ${unit}` : readable(value, digits);
 

@@ -1,9 +1,8 @@
 // All measured numbers in one table; each opens its card.
 
-/** A value and its spread with as many places as two digits of the spread need; percentages have
- * two places, unless they are very small. */
+/** A value and its spread with as many places as two digits of the spread need. */
 function spreadText({ value, spread, unit }) {
-  if (!Number.isFinite(value) || !(spread > 0)) return unit === "%" && Math.abs(value) >= 0.1 ? decimal(value, 2) : readable(value);
+  if (!Number.isFinite(value) || !(spread > 0)) return inColumn(value, unit);
   const places = Math.min(Math.max(0, 1 - Math.floor(Math.log10(spread))), 6);
   return `${decimal(value, places)} ± ${decimal(spread, places)}`;
 }

@@ -71,7 +71,7 @@ function drawStudio(host, run) {
     paint(masked.canvas, image.src, probe.grid, { over: hide(mask) });
     ramp.range(low, high);
     count.textContent = `${hidden} of ${mask.length} (${percent(hidden / mask.length)})`;
-    input.caption.replaceChildren("Input: ", named(image.name), ...(image.label ? [", ", named(image.label)] : []));
+    input.caption.replaceChildren("Input: ", named(image.name), ...(image.label ? [make("br"), named(image.label)] : []));
     attended.caption.replaceChildren("Attention: ", named(studio.rows[now.row].title));
     masked.caption.replaceChildren(`Masked: ${title}, ${percent(at, 0)}`);
     input.canvas.setAttribute("aria-label", `Image ${image.name}`);
