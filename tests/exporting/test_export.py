@@ -16,13 +16,14 @@ from attmask.evaluation.loading import load_model
 from attmask.evaluation.model import FrozenModel
 from attmask.exporting.as_huggingface import AsHuggingFace
 from attmask.exporting.as_timm import AsTimm
-from attmask.exporting.export import export_checkpoint
+from attmask.exporting.export import FormatName, export_checkpoint
 from attmask.exporting.probes import probe_images, verify
 from attmask.exporting.subject import Outputs, Subject
 from attmask.exporting.training import training_lines
 from attmask.models.backbone import Backbone
 from tests.exporting.networks import by_timm, label_names, network, weights
 from tests.models.rotary_networks import eva
+from tests.photographs import photographs
 from tests.runs import SHORT, changed_copy, guarded_copy
 
 
@@ -254,10 +255,15 @@ def test_the_authors_layout_is_verified_through_the_importer(run: Path, tmp_path
     assert (tmp_path / "out" / "checkpoint.pth").is_file()
 
 
-def test_an_export_for_hugging_face_is_imported_again(run: Path, tmp_path: Path) -> None:
-    attmask.export(run, format="hf", out=tmp_path / "out")
-    ours, again = load_model(run), load_model(tmp_path / "out")
-    images = probe_images(Subject.of(ours), 2, 32, 32)
+@pytest.mark.parametrize("name", ["timm", "hf", "reference"])
+@pytest.mark.parametrize("size", [32, 48])
+def test_an_export_is_imported_again(
+    name: FormatName, size: int, run: Path, tmp_path: Path
+) -> None:
+    attmask.export(run, format=name, out=tmp_path / "out", image_size=size)
+    file = "checkpoint.pth" if name == "reference" else ""
+    ours, again = load_model(run), load_model(tmp_path / "out" / file)
+    images = photographs(4, 3, size, size)
     with torch.inference_mode():
         wanted, found = ours.backbone(images), again.backbone(images)
     torch.testing.assert_close(found.cls, wanted.cls, atol=1e-5, rtol=0)

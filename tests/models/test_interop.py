@@ -25,6 +25,7 @@ from attmask.evaluation.model import FrozenModel
 from attmask.hardware import Precision
 from attmask.models.importing.architecture import _heads
 from attmask.models.interop import import_backbone, input_format
+from tests.photographs import photographs
 from tests.real_data import FOLDER, needs
 from tests.reference import reference_network, tensors
 
@@ -169,7 +170,7 @@ LIKE_DINO = {"plain", "two heads", "grey, other patches, narrow MLP", "with a cl
 def test_the_architecture_is_told_by_the_shapes(kind: str, tmp_path: Path) -> None:
     vit = network(**PARTS[kind])
     backbone = import_backbone(saved(tmp_path, vit.state_dict()))
-    images = pictures(2, vit.patch_embed.proj.in_channels, 32, 32)
+    images = photographs(2, vit.patch_embed.proj.in_channels, 32, 32)
     with torch.no_grad():
         expected, tokens = vit.forward_features(images), backbone(images)
     torch.testing.assert_close(tokens.cls, expected[:, 0], rtol=1e-5, atol=1e-5)
@@ -218,7 +219,7 @@ def test_dinov2s_own_names_are_understood(registers: bool, tmp_path: Path) -> No
     weights = {f"backbone.{k}": v for k, v in dinov2(vit, registers).items()}
     weights["dino_head.mlp.0.weight"] = torch.ones(3, 3)
     backbone = import_backbone(saved(tmp_path, {"teacher": weights}))
-    images = pictures(2, 3, 56, 56)
+    images = photographs(2, 3, 56, 56)
     with torch.no_grad():
         expected = vit.forward_features(images)
         torch.testing.assert_close(backbone(images).cls, expected[:, 0], rtol=1e-5, atol=1e-5)

@@ -19,10 +19,11 @@ from attmask.models.blueprint import Blueprint
 from attmask.models.interop import import_network
 from attmask.models.rotary_weights import eva_network_for, has_rotary_positions
 from tests.models.rotary_networks import NAMES, eva, small_eva
+from tests.photographs import photographs
 from tests.runs import SOURCE
 
 FILE = Path("weights.safetensors")
-IMAGES = torch.randn(2, 3, 48, 64, generator=torch.Generator().manual_seed(1))
+IMAGES = photographs(2, 3, 48, 64)
 
 
 @pytest.mark.parametrize("kind", [*NAMES, "no registers", "no layer scale", "three projections"])

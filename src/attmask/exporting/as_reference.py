@@ -1,7 +1,6 @@
 """The layout of the authors' own checkpoints: checkpoint.pth."""
 
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from torch import Tensor
@@ -9,6 +8,7 @@ from torch import Tensor
 from attmask.errors import UserError
 from attmask.evaluation.loading import load_model
 from attmask.exporting.format import Forward
+from attmask.exporting.reference import write_reference
 from attmask.exporting.subject import Outputs, Subject
 
 _FILE = "checkpoint.pth"
@@ -33,20 +33,14 @@ class AsReference:
                 f"{subject.model.name} has a classifier, which the authors' layout does not hold; "
                 "use --backbone-only, or --format timm, hf, onnx or torch"
             )
-        try:
-            module = import_module("attmask.exporting.reference")
-        except ModuleNotFoundError as fault:
-            raise UserError(
-                "this attmask cannot write the authors' layout; use --format timm, hf, onnx or "
-                "torch, or install a newer attmask"
-            ) from fault
         is_best = subject.model.origin.get("weights") == "best"
-        module.write_reference(self.named, folder / _FILE, is_best=is_best)
+        backbone = subject.backbone
+        stated = {"heads": backbone.heads[0], "positions": backbone.positions}
+        write_reference(self.named, folder / _FILE, is_best=is_best, stated=stated)
 
     def open(self, subject: Subject, folder: Path) -> Forward:
         """The file through the importer of foreign weights."""
-        heads = subject.backbone.heads[0]
-        model = load_model(f"{folder / _FILE}@heads={heads},positions={subject.backbone.positions}")
+        model = load_model(folder / _FILE)
         network = Outputs(Subject(model, subject.image_size)).eval()
 
         def forward(images: Tensor) -> dict[str, Tensor]:
@@ -57,19 +51,16 @@ class AsReference:
 
     def usage(self, subject: Subject, named: str) -> str:
         """Load the file with attmask; the authors' code takes it as its own."""
-        heads = subject.backbone.heads[0]
-        file = f"{named}/{_FILE}"
-        lines = []
-        if named.startswith("hf-hub:"):
-            lines = ["from huggingface_hub import hf_hub_download", ""]
-            repo = named.removeprefix("hf-hub:")
-            return "\n".join(
-                [
-                    "import attmask",
-                    *lines,
-                    f'file = hf_hub_download("{repo}", "{_FILE}")',
-                    f'backbone = attmask.load_backbone(f"{{file}}@heads={heads}")',
-                    "",
-                ]
-            )
-        return f'import attmask\n\nbackbone = attmask.load_backbone("{file}@heads={heads}")\n'
+        if not named.startswith("hf-hub:"):
+            return f'import attmask\n\nbackbone = attmask.load_backbone("{named}/{_FILE}")\n'
+        repo = named.removeprefix("hf-hub:")
+        return "\n".join(
+            [
+                "import attmask",
+                "from huggingface_hub import hf_hub_download",
+                "",
+                f'file = hf_hub_download("{repo}", "{_FILE}")',
+                "backbone = attmask.load_backbone(file)",
+                "",
+            ]
+        )

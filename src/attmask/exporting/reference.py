@@ -1,5 +1,6 @@
 """Export of a pre-training checkpoint in the authors' layout, with all that resumes it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -15,10 +16,13 @@ from attmask.reference_layout import ReferenceCheckpoint, place_of, reference_co
 _CHECKPOINTS = "checkpoints"
 
 
-def write_reference(named: str | Path, out: Path, *, is_best: bool = False) -> Path:
+def write_reference(
+    named: str | Path, out: Path, *, is_best: bool = False, stated: Mapping[str, int | str] = {}
+) -> Path:
     """Write a run, or one of its step-... folders, as a .pth file in the authors' layout.
 
     `is_best` says that `named` means the best network of a run, which the layout cannot hold.
+    `stated` are entries for our importer; the authors' code reads only its own.
     """
     folder = Path(str(named).removesuffix("@teacher").removesuffix("@best")).absolute()
     run = folder if (folder / "config.yaml").is_file() else folder.parent.parent
@@ -57,7 +61,7 @@ def write_reference(named: str | Path, out: Path, *, is_best: bool = False) -> P
     content = reference_content(as_reference(named, saved, config))
     try:
         with atomic.file(out) as part:
-            torch.save(content, part)
+            torch.save({**content, **stated}, part)
     except OSError as fault:
         raise UserError(f"cannot write {out}: {fault.strerror or fault}") from fault
     return out

@@ -15,6 +15,7 @@ from torch import Tensor
 from attmask.errors import UserError
 from attmask.evaluation.loading import load_model
 from attmask.models.interop import import_network
+from tests.photographs import photographs
 
 
 def network(**parts: Any) -> VisionTransformer:
@@ -145,7 +146,7 @@ def test_a_directory_of_timm_gives_the_tokens_of_timm(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file(vit.state_dict(), tmp_path / "model.safetensors", metadata={"positions": "reference"})
     model = load_model(tmp_path)
-    images = torch.randn(2, 3, 32, 32)
+    images = photographs(2, 3, 32, 32)
     with torch.no_grad():
         theirs = vit.forward_features(images)
         torch.testing.assert_close(model.backbone.all_tokens(images), theirs, rtol=1e-5, atol=1e-5)

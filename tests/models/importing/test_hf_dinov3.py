@@ -9,6 +9,7 @@ from timm.models.eva import Eva
 
 from attmask.models.importing.hf_dinov3 import dinov3_names
 from attmask.models.rotary_weights import has_rotary_positions
+from tests.photographs import photographs
 
 transformers = pytest.importorskip("transformers")
 
@@ -45,7 +46,7 @@ def test_timms_eva_takes_the_tensors_and_gives_the_same_tokens(registers: int) -
     assert isinstance(eva, Eva)
     eva.load_state_dict(found.tensors)
     for height, width in ((64, 64), (96, 48)):
-        images = torch.randn(2, 3, height, width, generator=draw)
+        images = photographs(2, 3, height, width)
         with torch.no_grad():
             ours, wanted = eva.forward_features(images), theirs(images).last_hidden_state
         torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=1e-5)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from attmask.errors import UserError
 from attmask.evaluation.loading import load_model
 from attmask.models.interop import Imported, import_network
+from tests.photographs import photographs
 
 transformers = pytest.importorskip("transformers")
 
@@ -57,11 +58,6 @@ def saved(made: Any, folder: Path, **options: Any) -> Path:
     return folder
 
 
-def pictures(channels: int, height: int, width: int) -> Tensor:
-    draw = torch.Generator().manual_seed(1)
-    return torch.randn(2, channels, height, width, generator=draw)
-
-
 def their_tokens(made: nn.Module, images: Tensor) -> Tensor:
     """All tokens after the last norm, of the network without its head."""
     trunk = next(
@@ -78,7 +74,7 @@ def their_tokens(made: nn.Module, images: Tensor) -> Tensor:
 
 def assert_equal(made: nn.Module, found: Imported, *sizes: tuple[int, int]) -> None:
     for size in sizes:
-        images = pictures(found.backbone.channels, *size)
+        images = photographs(2, found.backbone.channels, *size)
         with torch.no_grad():
             ours, theirs = found.backbone.all_tokens(images), their_tokens(made, images)
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -104,7 +100,7 @@ def test_a_masked_autoencoder_is_its_encoder_at_any_size(tmp_path: Path) -> None
     found = import_network(saved(made, tmp_path))
     assert all(name.startswith("decoder.") for name in found.detection.left_out)
     for side in (32, 48):
-        images, patches = pictures(3, side, side), (side // 8) ** 2
+        images, patches = photographs(2, 3, side, side), (side // 8) ** 2
         in_order = torch.arange(patches).expand(2, -1) / patches
         with torch.no_grad():
             ours = found.backbone.all_tokens(images)
@@ -174,7 +170,7 @@ def test_positions_can_be_set_and_the_network_can_be_built_again(tmp_path: Path)
         "no-antialias",
     )
     again = model.blueprint.build(model.backbone.state_dict(), "memory").eval()
-    images = pictures(1, 48, 48)
+    images = photographs(2, 1, 48, 48)
     with torch.no_grad():
         assert torch.equal(again(images).cls, model.backbone(images).cls)
 
