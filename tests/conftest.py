@@ -1,5 +1,6 @@
 """What every test runs under: shapes checked at run time, one thread, no time limit per example."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ install_import_hook("attmask", "beartype.beartype")
 
 # Two workers share two cores, and the sums of one thread come in one order.
 torch.set_num_threads(1)
+
+# A shell starts jobs in the background with Ctrl-C ignored, and tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("attmask", deadline=None)
 settings.load_profile("attmask")

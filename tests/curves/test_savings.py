@@ -77,10 +77,10 @@ def test_a_target_below_the_untrained_network_is_said_to_prove_nothing() -> None
     assert "before training" in group(0.0, 50.0).sentence
 
 
-@given(
-    st.lists(st.floats(0, 100), min_size=1, max_size=12),
-    st.floats(0, 100),
-)
+PERCENT = st.integers(0, 10_000).map(lambda hundredths: hundredths / 100)
+
+
+@given(st.lists(PERCENT, min_size=1, max_size=12), PERCENT)
 def test_the_epoch_is_where_the_curve_of_the_best_so_far_crosses_the_target(
     values: list[float], target: float
 ) -> None:

@@ -16,6 +16,7 @@ MASKS = """cases => cases.map(({strategy, attention, ...rest}) =>
 # The hidden patches as they are painted: those whose centre is grey.
 PAINTED = """([rows, cols]) => {
     const canvas = document.querySelectorAll('#studio canvas')[2];
+    if (!canvas) return [];
     const pen = canvas.getContext('2d');
     return Array.from({length: rows * cols}, (_, patch) => {
         const x = ((patch % cols) + 0.5) * canvas.width / cols;
