@@ -11,7 +11,7 @@ from attmask.api import pretrain
 from attmask.config import PretrainConfig
 from attmask.data.config import IMAGENET_MEAN
 from attmask.errors import UserError
-from attmask.evaluation.loading import load_model, load_run, names_of
+from attmask.evaluation.loading import load_model, load_run
 from attmask.evaluation.model import FrozenModel
 from attmask.networks import build_distiller
 from attmask.run_config import from_yaml
@@ -211,11 +211,6 @@ def test_what_is_no_checkpoint_is_refused_with_what_would_be_one(tmp_path: Path,
         load_run(tmp_path / name)
     with pytest.raises(UserError, match=r"is not a checkpoint; give a run, one of its step-"):
         load_model(tmp_path / name)
-
-
-def test_short_names_tell_checkpoints_apart() -> None:
-    assert names_of(["runs/high", "runs/low@untrained"]) == ["high", "low@untrained"]
-    assert names_of(["a/run", "b/run"]) == ["a/run", "b/run"]
 
 
 @pytest.mark.parametrize("harm", ["missing", "damaged", "not opened"])

@@ -10,8 +10,9 @@ from attmask import checkpoint
 from attmask.adaptation.start import StartingWeights, kept_start
 from attmask.config import PretrainConfig, backbone_problems
 from attmask.errors import UserError
-from attmask.evaluation.loading import TIMM, load_model
+from attmask.evaluation.loading import load_model
 from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.network_names import TIMM
 from attmask.models.backbone import BackboneConfig
 from attmask.run import CHECKPOINTS, CONFIG
 from attmask.run_config import from_yaml, override

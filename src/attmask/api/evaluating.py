@@ -28,8 +28,9 @@ from attmask.evaluation.datasets.pictures import Pictures
 from attmask.evaluation.features.extractor import FeatureExtractor, Known
 from attmask.evaluation.features.store import default_cache
 from attmask.evaluation.features.transform import Transform
-from attmask.evaluation.loading import channels_of, load_model, names_of
+from attmask.evaluation.loading import channels_of, load_model
 from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.network_names import names_of
 from attmask.evaluation.reporting.card import Card
 from attmask.evaluation.requirements import (
     check_crop,

@@ -6,10 +6,10 @@ weights.pth   weights.pth@positions=size,heads=6   weights.pth@partial=true
 a Hugging Face directory   hf-hub:facebook/dinov2-small   timm:vit_small_patch16_224.dino
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import timm
 import torch
@@ -28,6 +28,7 @@ from attmask.evaluation.classifier import LinearClassifier
 from attmask.evaluation.detection.detector import TrainedDetector
 from attmask.evaluation.features.readout import Embedding
 from attmask.evaluation.model import FrozenModel, Prototypes
+from attmask.evaluation.network_names import TIMM, Options, Which, split_options, split_which
 from attmask.evaluation.segmentation.segmenter import TrainedSegmenter
 from attmask.evaluation.showing import Showing
 from attmask.finetuning.config import FinetuneConfig
@@ -39,7 +40,6 @@ from attmask.models.heads import Head
 from attmask.models.importing.directory import is_directory_of_weights
 from attmask.models.importing.hub import HUB
 from attmask.models.interop import import_network
-from attmask.models.positions import Resize
 from attmask.models.upernet import Segmenter
 from attmask.models.weights_file import refuse_not_finite, refuse_unusable
 from attmask.networks import build_distiller
@@ -48,9 +48,6 @@ from attmask.run_config import RunConfig
 from attmask.segmentation.config import SegmentConfig
 from attmask.tuning.config import TunedConfig
 
-Which = Literal["teacher", "student", "untrained", "best", "last"]
-
-TIMM = "timm:"
 _WEIGHTS = (".safetensors", ".pth", ".pt", ".bin")
 BEST = checkpoint.BEST
 _AVERAGED = "ema.module."
@@ -72,7 +69,7 @@ def load_model(
     """
     text = str(named)
     shown = shown or text
-    name, options = _options(text)
+    name, options = split_options(text)
     if name.startswith((TIMM, *HUB)):
         return _imported(name, options, shown)
     if Path(name).suffix in _WEIGHTS and Path(name).is_file():
@@ -80,7 +77,7 @@ def load_model(
     if is_directory_of_weights(Path(name)):
         return _imported(name, options, shown)
     if options is None:
-        path, which = _which(text)
+        path, which = split_which(text)
         if not path.exists() and timm.is_model(text):
             return _imported(text, None, shown)
         return load_run(path, which, shown, last_block=last_block)
@@ -105,24 +102,16 @@ def kind_of(named: str | Path) -> str | None:
 
 
 def _config_of(named: str | Path) -> RunConfig | None:
-    name, options = _options(str(named))
+    name, options = split_options(str(named))
     if options is not None or name.startswith((TIMM, *HUB)):
         return None
-    path = _which(name)[0].absolute()
+    path = split_which(name)[0].absolute()
     if is_directory_of_weights(path):
         return None
     for run in (path, path.parent.parent):
         if (run / "config.yaml").is_file():
             return read_config(run / "config.yaml")
     return None
-
-
-def names_of(named: Sequence[str | Path]) -> list[str]:
-    """Short distinct names: the last part of each path, or the whole path if those clash."""
-    short = [Path(str(name)).name or str(name) for name in named]
-    if len(set(short)) == len(set(map(str, named))):
-        return short
-    return [str(name) for name in named]
 
 
 def load_run(
@@ -334,20 +323,6 @@ def _prototypes(config: PretrainConfig, weights: Mapping[str, Tensor], width: in
     )
 
 
-def _which(text: str) -> tuple[Path, Which | None]:
-    """The path, and the network of the run that is named after the @, if one is."""
-    before, at, after = text.rpartition("@")
-    if at and not Path(text).exists():
-        known: dict[str, Which] = {name: name for name in get_args(Which)}
-        if after not in known:
-            raise UserError(
-                f"{text} names an unknown network {after!r}; use @teacher, @student or @untrained, "
-                "@best of a guarded or a fine-tuning run, or @last of a fine-tuning run"
-            )
-        return Path(before), known[after]
-    return Path(text), None
-
-
 def _saved(path: Path, folder: Path, run: Path) -> Checkpoint:
     if run != folder:
         return checkpoint.load(folder, only=["weights"])
@@ -373,41 +348,10 @@ def _below(weights: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): t for k, t in weights.items() if k.startswith(prefix)}
 
 
-@dataclass(frozen=True)
-class _Options:
-    """Options for weights from elsewhere, for what their file may not state."""
-
-    positions: Resize | None = None
-    heads: int | None = None
-    partial: bool = False
-
-
-def _options(text: str) -> tuple[str, _Options | None]:
-    """The name before the @ and the options after it, if there are any."""
-    before, at, after = text.rpartition("@")
-    if not at or "=" not in after or Path(text).exists():
-        return text, None
-    options, ways = _Options(), get_args(Resize)
-    for option in after.split(","):
-        key, _, value = option.partition("=")
-        if key == "positions" and value in ways:
-            options = replace(options, positions=ways[ways.index(value)])
-        elif key == "heads" and value.isdecimal() and int(value):
-            options = replace(options, heads=int(value))
-        elif key == "partial" and value in ("true", "false"):
-            options = replace(options, partial=value == "true")
-        else:
-            raise UserError(
-                f"{option} in {text} is not an option of a weights file; use "
-                f"{', '.join(f'positions={way}' for way in ways)}, heads=N or partial=true"
-            )
-    return before, options
-
-
-def _imported(name: str, options: _Options | None, shown: str) -> FrozenModel:
+def _imported(name: str, options: Options | None, shown: str) -> FrozenModel:
     """A backbone from elsewhere, with the input size it was trained with."""
     name = name.removeprefix(TIMM)
-    options = options or _Options()
+    options = options or Options()
     made = import_network(
         name, heads=options.heads, positions=options.positions, partial=options.partial
     )

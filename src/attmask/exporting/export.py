@@ -14,7 +14,8 @@ from typing import Any, Literal, get_args
 
 from attmask import atomic
 from attmask.errors import UserError
-from attmask.evaluation.loading import load_model, names_of
+from attmask.evaluation.loading import load_model
+from attmask.evaluation.network_names import names_of
 from attmask.evaluation.reporting.card import write_cards
 from attmask.exporting.as_huggingface import AsHuggingFace
 from attmask.exporting.as_onnx import AsOnnx

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from attmask.config import PretrainConfig
-from attmask.evaluation.loading import TIMM
 from attmask.evaluation.model import FrozenModel
+from attmask.evaluation.network_names import TIMM
 from attmask.exporting.scores import cell
 from attmask.history import read_history
 from attmask.html_report.about import nearest_recipe

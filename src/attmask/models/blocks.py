@@ -5,6 +5,7 @@ the drop path is given from outside, a branch that an image drops is not compute
 last block can be asked for a few tokens only.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -59,7 +60,7 @@ class ChosenTokens(NamedTuple):
 Adopted = TypeVar("Adopted", bound="PreNormBlock")
 
 
-class PreNormBlock(nn.Module):
+class PreNormBlock(nn.Module, ABC):
     """What the blocks of both kinds of timm's networks have in common.
 
     A subclass is one of timm's blocks as well. `adopt_` turns timm's own into it: it holds the
@@ -90,13 +91,13 @@ class PreNormBlock(nn.Module):
         assert isinstance(self.attn, Attention | EvaAttention)
         return self.attn
 
+    @abstractmethod
     def scale_attention(self, x: Float[Tensor, "*tokens D"]) -> Float[Tensor, "*tokens D"]:
         """Layer scale of the attention branch, if there is one."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scale_mlp(self, x: Float[Tensor, "*tokens D"]) -> Float[Tensor, "*tokens D"]:
         """Layer scale of the MLP branch, if there is one."""
-        raise NotImplementedError
 
     def compute(
         self,

@@ -10,7 +10,8 @@ from attmask.data.sources import images_path
 from attmask.errors import UserError
 from attmask.evaluation.features.extractor import FeatureExtractor
 from attmask.evaluation.features.store import default_cache
-from attmask.evaluation.loading import load_model, names_of
+from attmask.evaluation.loading import load_model
+from attmask.evaluation.network_names import names_of
 from attmask.evaluation.whole_images import check_folder
 from attmask.hardware import Precision, choose_device
 from attmask.visualization.animation import checkpoints_of, write_frames
