@@ -192,5 +192,8 @@ def _heads(path: Path | str, width: int, heads: int | None) -> int:
         )
     found = _OTHER_HEADS.get(width, width // _HEAD_WIDTH) if heads is None else heads
     if found < 1 or width % found:
-        raise UserError(f"{path} has tokens of width {width}, not a multiple of {found} heads")
+        raise UserError(
+            f"{path} has tokens of width {width}, not a multiple of {found} heads; give the number "
+            "that the network was trained with as @heads=N"
+        )
     return found
